@@ -375,8 +375,8 @@ MSCCLGO_API mscclgo_status mscclgo_group_reform(mscclgo_group group, const char*
 
 // mscclgo_group_reform_collectives carries what the group had for collectives and messages to the group that
 // it was re-formed to: kernels, memory and what was prepared for calls. captured, if it is not NULL, tells
-// whether graphs that were captured before with collectives and messages, but prepared calls, are right: on
-// one host, where this rank, the number of ranks and the addresses of all memory are as before. Collective:
+// whether graphs that were captured before with collectives and messages, but prepared calls, are right:
+// where this rank, the ranks of each host and the addresses of all memory are as before. Collective:
 // all ranks call it, or make their first collective instead, as newcomers may. Calls after the first tell the
 // same.
 //
@@ -1282,8 +1282,8 @@ MSCCLGO_API mscclgo_status mscclgo_prepared_launch(mscclgo_prepared prepared, ms
 
 // mscclgo_prepared_reform carries a prepared collective to the group that its own was re-formed to, once
 // mscclgo_peer_memory_reform has carried its memory: the same call, by an algorithm that is chosen anew.
-// captured, if it is not NULL, tells whether graphs that hold it are right: on one host, where this rank, the
-// number of ranks and the addresses of all memory are as before. Until it is called, the call can only be
+// captured, if it is not NULL, tells whether graphs that hold it are right: where this rank, the ranks of
+// each host and the addresses of all memory are as before. Until it is called, the call can only be
 // destroyed. Collective, matched by mscclgo_prepare.
 //
 // Errors: those of mscclgo_prepare, such as MSCCLGO_INVALID where the call does not suit the number of

@@ -94,7 +94,7 @@ func (o *Operation) prepareV(ctx context.Context) error {
 		}
 	}
 	description := fmt.Sprintf("all-to-all with counts, number %d of those prepared", o.number)
-	o.ready(l, slotsChoice, slots, "collective: launch "+c.String(), description, [2]*Memory{}, buffers)
+	o.ready(l, slotsChoice, "collective: launch "+c.String(), description, [2]*Memory{}, buffers)
 	return nil
 }
 
@@ -291,7 +291,7 @@ func (r *Runner) tieV(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.calledV = r.tied(r.before.calledV, r.printOf(len(r.comm.Hosts()) == 1, l, r.slotSizes, r.link, r.name))
+	r.calledV = r.tied(r.before.calledV, printOf(l, r.slotSizes, r.link, r.name))
 	return nil
 }
 

@@ -516,5 +516,5 @@ func (g *groups) retired() groups {
 
 // print returns what all launches have in common.
 func (g *groups) print(r *Runner) fingerprint {
-	return r.printOf(len(g.hosts) == 0, g.handle, g.shared, g.blocks, g.warps, g.places, g.stores, g.sizes, g.lanes(r), g.small(r), r.comm.HostRanks())
+	return printOf(slices.Concat(g.hosts, []any{g.handle, g.shared, g.blocks, g.warps, g.places, g.stores, g.sizes, g.lanes(r), g.small(r), r.comm.HostRanks()})...)
 }

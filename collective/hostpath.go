@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -16,10 +17,18 @@ import (
 // released by itself: a service keeps the channels that it has served.
 type hostPath struct {
 	r        *Runner
+	comm     *communicator.Communicator // of the group that it was made in
 	service  *proxyservice.ProxyService
-	channels []*communicator.PortChannels
+	channels []hostChannels
 	buffers  []*gpu.Buffer
-	slot     uint64 // bytes of a slot of an inbox that has slots
+	slot     uint64    // bytes of a slot of an inbox that has slots
+	before   *hostPath // that of the group before, while this one takes its channels and buffers over; nil in it are those that it took
+}
+
+// hostChannels are channels with what they were made of.
+type hostChannels struct {
+	*communicator.PortChannels
+	local, inbox *gpu.Buffer
 }
 
 // pathKey is what a host path is for. in is nil where the input does not matter.
@@ -29,32 +38,54 @@ type pathKey struct {
 	grow    uint64 // how much longer than the data its slots are
 }
 
-// hostPath returns the host path of a key, which fill completes at its first use. The
-// caller holds mu. Collective.
+// hostPath returns the host path of a key, which fill completes at its first use in a group. There what the
+// group before had for it is used again, at its addresses. The caller holds mu. Collective.
 func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath) error) (_ *hostPath, err error) {
 	if h := r.hostPaths[key]; h != nil {
 		return h, nil
 	}
-	h := &hostPath{r: r}
-	h.service, err = r.comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+	h := &hostPath{r: r, comm: r.comm, before: r.before.paths[key]}
+	delete(r.before.paths, key)
+	if h.before != nil && h.before.comm == r.comm { // of a call that failed
+		err, h.before = h.before.discard(), nil
+	}
+	if err == nil {
+		h.service, err = r.comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+	}
 	if _, err = r.exchange(ctx, "start a proxy service", "", err); err == nil {
 		err = fill(h)
 	}
-	if err != nil {
+	if err != nil && h.before == nil {
 		return nil, errors.Join(err, h.close())
 	}
+	if err != nil { // which loses no address: the next group may come
+		r.before.paths[key] = h
+		return nil, errors.Join(err, h.takeRest())
+	}
+	if err := h.before.discard(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	h.before = nil
 	r.hostPaths[key] = h
 	return h, nil
 }
 
-// allocate adds a buffer, whose first bytes are zeros. Collective.
-func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) (*gpu.Buffer, error) {
-	b, err := h.r.comm.Device().Alloc(bytes)
+// add adds a buffer of so many bytes.
+func (h *hostPath) add(bytes uint64) (b *gpu.Buffer, err error) {
+	if b = h.renewed(bytes); b == nil {
+		b, err = h.comm.Device().Alloc(bytes)
+	}
 	if err == nil {
 		h.buffers = append(h.buffers, b)
-		if zeros > 0 {
-			err = gpu.CopyIn(b, make([]byte, zeros))
-		}
+	}
+	return b, err
+}
+
+// allocate adds a buffer, whose first bytes are zeros. Collective.
+func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) (*gpu.Buffer, error) {
+	b, err := h.add(bytes)
+	if err == nil && zeros > 0 {
+		err = gpu.CopyIn(b, make([]byte, zeros))
 	}
 	_, err = h.r.exchange(ctx, "allocate an inbox", "", err)
 	return b, err
@@ -62,9 +93,9 @@ func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) (*gpu.Buff
 
 // upload adds a buffer that holds values. Collective.
 func upload[T any](ctx context.Context, h *hostPath, values []T) error {
-	b, err := gpu.Upload(h.r.comm.Device(), values)
+	b, err := h.add(uint64(len(values)) * uint64(unsafe.Sizeof(*new(T))))
 	if err == nil {
-		h.buffers = append(h.buffers, b)
+		err = gpu.CopyIn(b, values)
 	}
 	_, err = h.r.exchange(ctx, "upload a table", "", err)
 	return err
@@ -96,9 +127,21 @@ func (h *hostPath) connect(ctx context.Context, local *gpu.Buffer, o communicato
 	if o.Inbox == local {
 		o.Inbox = nil
 	}
-	channels, err := h.r.comm.PortChannels(ctx, h.service, local, o)
-	if err == nil {
-		h.channels = append(h.channels, channels)
+	made := hostChannels{local: local, inbox: o.Inbox}
+	if i := len(h.channels); h.before != nil && i < len(h.before.channels) {
+		// All else in o follows from the ranks of the hosts.
+		if old := &h.before.channels[i]; old.local == made.local && old.inbox == made.inbox {
+			if _, err := old.Reform(ctx, h.comm, h.service); err != nil {
+				return err
+			}
+			made.PortChannels, old.PortChannels = old.PortChannels, nil
+			h.channels = append(h.channels, made)
+			return nil
+		}
+	}
+	var err error
+	if made.PortChannels, err = h.comm.PortChannels(ctx, h.service, local, o); err == nil {
+		h.channels = append(h.channels, made)
 	}
 	return err
 }
@@ -121,19 +164,28 @@ func (h *hostPath) settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// closeService ends the service. An error of a group that has failed is not returned: what calls return
+// tells why.
+func (h *hostPath) closeService() error {
+	if h.service == nil {
+		return nil
+	}
+	if err := h.service.Close(); h.comm.Err() == nil {
+		return err
+	}
+	return nil
+}
+
 // close releases everything, when no rank uses it any more.
 func (h *hostPath) close() error {
-	var errs []error
-	if h.service != nil {
-		if err := h.service.Close(); h.r.comm.Err() == nil {
-			errs = append(errs, err) // else what calls return tells why
-		}
-	}
+	errs := []error{h.closeService()}
 	for _, channels := range h.channels {
 		errs = append(errs, channels.Close())
 	}
 	for _, b := range h.buffers {
-		errs = append(errs, b.Close())
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

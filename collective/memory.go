@@ -79,7 +79,7 @@ func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
 			return r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "its message is malformed: %w", err)
 		}
 	}
-	m.theirs, m.placed = at, r.tied(m.placed, r.printOf(true, m.Buffer, at))
+	m.theirs, m.placed = at, r.tied(m.placed, printOf(m.Buffer, at))
 	return nil
 }
 
@@ -156,12 +156,18 @@ func (m *Memory) Close(ctx context.Context) error {
 		return nil
 	}
 	m.closed.Store(true)
+	var errs []error
+	for key, path := range r.before.paths {
+		if key.in.partOf(m) || key.out.partOf(m) {
+			errs = append(errs, path.discard())
+			delete(r.before.paths, key)
+		}
+	}
 	if m.left() { // newcomers do not have it
 		delete(r.memories, m)
-		return m.release()
+		return errors.Join(append(errs, m.release())...)
 	}
 	return r.partWith(ctx, func() error {
-		var errs []error
 		for key, set := range r.hostPaths {
 			if key.in.partOf(m) || key.out.partOf(m) {
 				errs = append(errs, set.close())

@@ -28,12 +28,12 @@ type Operation struct {
 
 // ready makes it the operation of a launch, which is done by that algorithm and choice but for
 // the number of blocks. A launch without a kernel does nothing.
-func (o *Operation) ready(l launch, choice Choice, a algorithm, op, description string, memories [2]*Memory, buffers [2]*gpu.Buffer) {
+func (o *Operation) ready(l launch, choice Choice, op, description string, memories [2]*Memory, buffers [2]*gpu.Buffer) {
 	r := o.runner
 	choice.Blocks = l.shape.Grid.X
 	description += r.name
 	o.choice, o.memories = choice, memories
-	o.tie = r.tied(o.tie, r.printOf(r.stays(a), l, description))
+	o.tie = r.tied(o.tie, printOf(l, description))
 	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.tie}, buffers: buffers[:], queue: l.queue}
 	for _, m := range memories {
 		if m != nil {
@@ -189,7 +189,7 @@ func (o *Operation) prepare(ctx context.Context) error {
 			buffers[i] = m.Buffer
 		}
 	}
-	o.ready(l, c.Choice, a, "collective: launch "+c.String(), c.details(), memories, buffers)
+	o.ready(l, c.Choice, "collective: launch "+c.String(), c.details(), memories, buffers)
 	return nil
 }
 

@@ -17,6 +17,7 @@ type inheritance struct {
 	group    devicecode.Group
 	number   uint64
 	memories map[purpose]*Memory // of the runner's own
+	paths    map[pathKey]*hostPath
 	plans    map[planKey]*plan
 	calledV  *tie
 	groups   *tie
@@ -47,6 +48,9 @@ func (r *Runner) own() map[purpose]*Memory {
 // release frees what no group has taken.
 func (h *inheritance) release() error {
 	var errs []error
+	for _, path := range h.paths {
+		errs = append(errs, path.discard())
+	}
 	for _, m := range h.memories {
 		errs = append(errs, m.release(), m.Buffer.Close())
 	}
@@ -64,7 +68,7 @@ func (r *Runner) retire() error {
 	r.generation.Add(1)
 	h := &r.before
 	if h.memories == nil {
-		h.memories, h.plans = map[purpose]*Memory{}, map[planKey]*plan{}
+		h.memories, h.paths, h.plans = map[purpose]*Memory{}, map[pathKey]*hostPath{}, map[planKey]*plan{}
 	}
 	if !r.joining { // else h has them already
 		h.comm, h.group, h.number = r.comm, r.group, r.number
@@ -89,9 +93,7 @@ func (r *Runner) retire() error {
 	clear(r.fits)
 	var errs []error
 	for _, path := range r.hostPaths {
-		if err := path.service.Close(); r.comm.Err() == nil {
-			errs = append(errs, err) // else the group's error tells why
-		}
+		errs = append(errs, path.closeService())
 	}
 	return errors.Join(errs...)
 }
@@ -101,11 +103,11 @@ func (r *Runner) retire() error {
 // memory stays at its address where the driver can, and calls on any buffer, groups of sends
 // and receives and all-to-alls with counts need no new preparation. Flags, packets, epochs and
 // the counts of messages begin anew, in memory that the ranks of the old group cannot reach.
-// Channels of algorithms that move data through the host are made anew.
+// So do channels of algorithms that move data through the host.
 //
 // captured reports whether graphs that were captured before, of calls on any buffer and of groups of
 // sends and receives, are right for the new group. They are where this rank and the number of ranks are
-// as before and all memory has its address; not for calls through the host, nor on several hosts.
+// as before, each host has the same of them, and all memory has its address.
 // A graph of this module that is not right is refused when it is launched: capture it again. One that
 // other code captured is not seen, so destroy it if captured is false.
 //
@@ -140,11 +142,8 @@ func (r *Runner) Reform(ctx context.Context, comm *communicator.Communicator) (c
 	case comm == r.comm:
 		return false, r.invalidUse(op, "the runner is of this group already")
 	}
-	for key, path := range r.hostPaths { // no rank uses them any more
-		if err := path.close(); err != nil && r.comm.Err() == nil {
-			return false, err
-		}
-		delete(r.hostPaths, key)
+	if err := r.keepPaths(comm); err != nil {
+		return false, err
 	}
 	r.joining = true
 	captured, err = r.join(ctx, comm)
@@ -325,9 +324,8 @@ func (m *Memory) Reform(ctx context.Context) (captured bool, err error) {
 // Reform makes the operation ready for the group of its runner, which [Runner.Reform] has made it one of,
 // when its memories were carried there. It is the same call, by an algorithm that is chosen anew unless
 // the call named one. captured reports whether graphs that hold the operation are right for the
-// group; others are refused, and must be captured again. They are right if the launch is as before,
-// which it never is where data go through the host. Collective, matched by [Runner.Prepare] or
-// [Runner.PrepareAllToAllV].
+// group; others are refused, and must be captured again. They are right if the launch is as before.
+// Collective, matched by [Runner.Prepare] or [Runner.PrepareAllToAllV].
 //
 // Errors: those of the method that made it, such as ErrInvalid where a call does not suit the
 // number of ranks any more: close it then, and prepare another; ErrInvalid for an operation that is

@@ -75,9 +75,8 @@ type Runner struct {
 
 	generation atomic.Uint64 // counts the groups that the runner has left; written with mu held
 	before     inheritance
-	prints     uint64 // see printOf
-	joining    bool   // Reform has failed, or is under way
-	mixed      bool   // some ranks have come into the group by Reform
+	joining    bool // Reform has failed, or is under way
+	mixed      bool // some ranks have come into the group by Reform
 }
 
 // New makes a rank's runner. Collective. In a group into which other ranks come by

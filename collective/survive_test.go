@@ -16,22 +16,25 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 // survivors are ranks of this process.
 type survivors struct {
 	t       *testing.T
 	ctx     context.Context
-	options communicator.Options
+	options []communicator.Options // by rank
 	devices []*gpu.Device
 	all     []*survivor
 }
 
-func newSurvivors(t *testing.T, most int, o communicator.Options) *survivors {
+// newSurvivors returns ranks that begin as soon as goOn wants them, with these options.
+func newSurvivors(t *testing.T, options []communicator.Options) *survivors {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
-	s := &survivors{t: t, ctx: ctx, options: o, all: make([]*survivor, most)}
-	for i := range most {
+	s := &survivors{t: t, ctx: ctx, options: options, all: make([]*survivor, len(options))}
+	for i := range options {
+		options[i].Scratch = 1 << 20
 		s.devices = append(s.devices, testdev.Open(t, i))
 	}
 	return s
@@ -98,7 +101,7 @@ func (s *survivors) goOn(n int, then func(*survivor) error) []bool {
 				return err
 			}
 		}
-		if kept[rank], err = r.enter(s.ctx, boots[rank], s.devices[rank], s.options); err != nil {
+		if kept[rank], err = r.enter(s.ctx, boots[rank], s.devices[rank], s.options[rank]); err != nil {
 			return err
 		}
 		for _, b := range []*gpu.Buffer{r.in, r.out} {
@@ -134,7 +137,7 @@ func (s *survivors) close() {
 // TestRunnerReform has the ranks of a process fail and go on with their runners, and graphs of all kinds of
 // calls live on; then fewer go on, for which the graphs are refused, and more.
 func TestRunnerReform(t *testing.T) {
-	s := newSurvivors(t, 4, communicator.Options{Scratch: 1 << 20})
+	s := newSurvivors(t, make([]communicator.Options, 4))
 	s.goOn(3, s.works)
 	for range 2 {
 		s.all[1].comm.Abort(errors.New("the disk is full"))
@@ -167,11 +170,32 @@ func TestRunnerReform(t *testing.T) {
 	s.close()
 }
 
+// TestReformHosts is TestRunnerReform with ranks on several hosts, whose data go through channels.
+func TestReformHosts(t *testing.T) {
+	s := newSurvivors(t, testgroup.Network(0, 0, 1, 1))
+	s.goOn(4, s.works)
+	s.all[1].comm.Abort(errors.New("the disk is full"))
+	s.want(s.goOn(4, s.works), true)
+	s.want(s.goOn(4, s.works), true) // of a group that works
+
+	gone := s.all[3]
+	gone.comm.Abort(errors.New("it leaves"))
+	s.want(s.goOn(3, s.works), false)
+	if err := gone.close(s.ctx); err != nil {
+		t.Error(err)
+	}
+	s.all[3] = nil
+	s.want(s.goOn(4, s.works), false) // with a newcomer
+	s.all[2].comm.Abort(errors.New("the network is down"))
+	s.want(s.goOn(4, s.works), true)
+	s.close()
+}
+
 // TestPlacesReform has messages in graphs that are stored where they belong. A memory that was not carried to the
 // next group offers no place there. Once it was, the graphs are right where the senders have it mapped as before, and
 // are refused elsewhere.
 func TestPlacesReform(t *testing.T) {
-	s := newSurvivors(t, 3, communicator.Options{Scratch: 1 << 20})
+	s := newSurvivors(t, make([]communicator.Options, 3))
 	for rank := range s.all {
 		s.all[rank] = &survivor{large: 1 << 10}
 	}

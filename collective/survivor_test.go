@@ -35,16 +35,27 @@ type survivorCall struct {
 	queue func(s *survivor, out *gpu.Buffer) error
 }
 
-func survivorCalls() (all []survivorCall) {
-	for _, by := range []struct {
+// survivorCalls returns the calls of a graph, of ranks on one host or on several.
+func survivorCalls(several bool) (all []survivorCall) {
+	type of struct {
 		kind       Kind
 		algorithms []string
-	}{
-		{AllReduce, []string{"oneShotLL8", "oneShotLL128", "twoShotLL16", "direct", "pushed"}},
-		{AllGather, []string{"LL16", "LL128", "direct", "bulk"}},
-		{AllToAll, []string{"LL8", "LL128", "direct", "bulk"}},
-		{Gather, []string{"slots"}},
-	} {
+	}
+	prepared := []of{
+		{AllReduce, []string{"oneShotLL8", "oneShotLL128", "twoShotLL16", "direct", "pushed", "ring", "staged"}},
+		{AllGather, []string{"LL16", "LL128", "direct", "bulk", "ports"}},
+		{AllToAll, []string{"LL8", "LL128", "direct", "bulk", "ports"}},
+		{Gather, []string{"slots", "ports"}},
+	}
+	if several {
+		prepared = []of{
+			{AllReduce, []string{"ring", "hier", "hierRing", "hierTree"}},
+			{AllGather, []string{"ports", "hier"}},
+			{AllToAll, []string{"ports", "hier"}},
+			{Gather, []string{"ports", "hier"}},
+		}
+	}
+	for _, by := range prepared {
 		for _, name := range by.algorithms {
 			all = append(all, survivorCall{Call: Call{Kind: by.kind, Type: I32, Count: survivorPart, Choice: Choice{name, 4, 64}}})
 		}
@@ -69,6 +80,9 @@ func survivorCalls() (all []survivorCall) {
 		survivorCall{Call{Kind: AllToAll}, func(s *survivor, out *gpu.Buffer) error {
 			return s.runner.AllToAllV(s.stream, out, s.in, each(s), each(s), I32)
 		}},
+		survivorCall{Call{Kind: Gather}, func(s *survivor, out *gpu.Buffer) error {
+			return s.runner.Gather(s.stream, out, s.in, survivorPart, I32, 0)
+		}},
 		survivorCall{Call{Kind: SendReceive}, func(s *survivor, out *gpu.Buffer) error {
 			g, n, me := s.runner.Group(), s.comm.Size(), s.comm.Rank()
 			g.Send(s.stream, s.in, survivorPart, I32, (me+1)%n)
@@ -77,6 +91,9 @@ func survivorCalls() (all []survivorCall) {
 		}},
 	)
 }
+
+// calls returns the calls of the rank's graph.
+func (s *survivor) calls() []survivorCall { return survivorCalls(len(s.comm.Hosts()) > 1) }
 
 // slot returns where a call's output begins.
 func (s *survivor) slot(i int) uint64 { return uint64(i) * survivorSlot }
@@ -100,7 +117,7 @@ func (s *survivor) enter(ctx context.Context, boot communicator.Bootstrap, devic
 		if s.in, err = device.Alloc(survivorSlot); err != nil {
 			return false, err
 		}
-		if s.out, err = device.Alloc(s.slot(len(survivorCalls()))); err != nil {
+		if s.out, err = device.Alloc(s.slot(len(s.calls()))); err != nil {
 			return false, err
 		}
 	}
@@ -133,7 +150,7 @@ func (s *survivor) enter(ctx context.Context, boot communicator.Bootstrap, devic
 			return false, fmt.Errorf("a memory: %w", err)
 		}
 	}
-	for i, c := range survivorCalls() {
+	for i, c := range s.calls() {
 		if c.queue != nil {
 			continue
 		}
@@ -173,7 +190,7 @@ func (s *survivor) capture() error {
 		return err
 	}
 	var err error
-	for i, c := range survivorCalls() {
+	for i, c := range s.calls() {
 		out, sliced := s.out.Slice(s.slot(i), survivorSlot)
 		if err = sliced; err == nil && c.queue != nil {
 			err = c.queue(s, out)
@@ -210,7 +227,7 @@ func (s *survivor) works(ctx context.Context) error {
 	if err := errors.Join(gpu.CopyIn(s.in, in), gpu.CopyIn(s.out, got), s.comm.Barrier(ctx), s.graph.Launch(s.stream), s.comm.Synchronize(ctx, s.stream), s.comm.Barrier(ctx), gpu.CopyOut(got, s.out)); err != nil {
 		return err
 	}
-	for k, c := range survivorCalls() {
+	for k, c := range s.calls() {
 		for i := range survivorPart * n {
 			rank, at, want := i/survivorPart, i%survivorPart, int32(0)
 			switch {

@@ -42,14 +42,9 @@ func (r *Runner) tied(before *tie, print fingerprint) *tie {
 // fingerprint tells launches apart.
 type fingerprint [sha256.Size]byte
 
-// printOf returns the fingerprint of launches, and of other values. stays is false for what never
-// equals that of another time: where the launches need channels, which are made anew in each group.
-func (r *Runner) printOf(stays bool, of ...any) (f fingerprint) {
+// printOf returns the fingerprint of launches, and of other values.
+func printOf(of ...any) (f fingerprint) {
 	h := sha256.New()
-	if !stays {
-		r.prints++
-		fmt.Fprintf(h, "number %d\n", r.prints)
-	}
 	var add func(any)
 	add = func(v any) {
 		switch v := v.(type) {
@@ -72,11 +67,6 @@ func (r *Runner) printOf(stays bool, of ...any) (f fingerprint) {
 	}
 	h.Sum(f[:0])
 	return f
-}
-
-// stays reports whether an algorithm's launches are the same in a group that is as one before.
-func (r *Runner) stays(a algorithm) bool {
-	return a.onDevice() && (a.through != bySlots || len(r.comm.Hosts()) == 1)
 }
 
 // bindTo sets the plan's tie, to that of the same call's plan in the group before if that has one. The
@@ -106,7 +96,7 @@ func (p *plan) bindTo(ctx context.Context, before *plan) error {
 	if before != nil {
 		old = before.tie
 	}
-	p.tie = r.tied(old, r.printOf(c.Count == 0 || r.stays(p.algorithm), of...))
+	p.tie = r.tied(old, printOf(of...))
 	p.uses = []use{r, p.tie}
 	return nil
 }
