@@ -195,7 +195,7 @@ func TestReformTwiceOnHosts(t *testing.T) {
 		return nil
 	}
 	failed := false
-	for delay := time.Duration(0); delay < 200*time.Millisecond; delay += 10 * time.Millisecond {
+	for delay := time.Duration(0); delay < 400*time.Millisecond; delay = max(2*delay, 3*time.Millisecond) {
 		boots := newBoots(s, 2)
 		var all [2]error
 		s.each(2, func(rank int) (err error) {
