@@ -179,6 +179,7 @@ func status(p *os.ProcessState) int {
 func TestHandles(t *testing.T)     { check(t, 0, nil, "handles") }
 func TestLaunches(t *testing.T)    { check(t, 0, nil, "launches") }
 func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
+func TestPrecompile(t *testing.T)  { check(t, 0, nil, "precompile") }
 func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
 func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
 func TestSplit(t *testing.T)       { check(t, 0, nil, "split") }

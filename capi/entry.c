@@ -173,6 +173,7 @@ CALL(module_load, (mscclgo_device device, const void* image, size_t bytes, msccl
      (ID(device), (void*)image, bytes, NEW(module)))
 CALL(module_load_bundle, (mscclgo_device device, const char* file, mscclgo_module* module),
      (ID(device), (char*)file, NEW(module)))
+CALL(precompile, (const mscclgo_precompile_options* options), ((mscclgo_precompile_options*)options))
 CALL(module_destroy, (mscclgo_module module), (ID(module)))
 CALL(module_kernel, (mscclgo_module module, const char* name, mscclgo_kernel* kernel),
      (ID(module), (char*)name, NEW(kernel)))

@@ -662,6 +662,26 @@ MSCCLGO_API mscclgo_status mscclgo_module_load(mscclgo_device device, const void
 MSCCLGO_API mscclgo_status mscclgo_module_load_bundle(mscclgo_device device, const char* file,
                                                       mscclgo_module* module);
 
+// mscclgo_precompile_options are what the kernels of collectives are compiled for: names with commas between.
+// All NULL and 0 is right for groups of up to 8 ranks on one host, with such GPUs as are here, that reduce by
+// sums.
+typedef struct {
+  const char* architectures;  // "sm_90", "emu" and the like; NULL: those of the GPUs here
+  const char* collectives;    // "all-reduce" and the like; NULL: all. Messages come with "send-receive"
+  const char* types;          // of reductions, "f32" and the like; NULL: f32, f16 and bf16
+  const char* operations;     // likewise, "sum" and the like; NULL: sum
+  const char* ranks;  // sizes of groups; NULL: 4,8. Up to 4, 5 to 72, and more ranks have kernels each
+  int several_hosts;  // not 0: also what groups on several hosts need
+} mscclgo_precompile_options;
+
+// mscclgo_precompile compiles the kernels of collectives into the cache, the folder that MSCCLGO_CACHE names
+// or the user's, where first calls then find them: these do not wait for a compiler, and need none. It
+// needs no GPU and no group, and takes minutes. options may be NULL.
+//
+// Errors: MSCCLGO_INVALID for a name that there is not, and without a GPU if no architecture is named;
+// MSCCLGO_UNSUPPORTED if there is no compiler.
+MSCCLGO_API mscclgo_status mscclgo_precompile(const mscclgo_precompile_options* options);
+
 // mscclgo_module_destroy unloads a module. Its kernels must have ended.
 MSCCLGO_API mscclgo_status mscclgo_module_destroy(mscclgo_module module);
 

@@ -44,6 +44,9 @@ const (
 	byGroups               // groups of sends and receives
 )
 
+// between reports whether the path is for groups on several hosts.
+func (p path) between() bool { return p == byHosts || p == byRails || p == byRoutes }
+
 // The payloads of packets; see packet.cuh.
 const (
 	payloadLL8   = 4

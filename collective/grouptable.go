@@ -173,6 +173,14 @@ func boxLayout(ranks, lanes uint64) (counts, count, packets, end uint64) {
 	return counts, count, packets, packets + ranks*lanes*groupSlots*groupPacketSlot
 }
 
+// groupOptions are those of group.cu for ranks of one host or of several, and the packets of their link.
+func groupOptions(hosts bool, packet string) devicecode.Options {
+	if hosts {
+		return devicecode.Options{Defines: []string{"SEVERAL_HOSTS", "ONLY_" + packet}}
+	}
+	return devicecode.Options{Defines: []string{"ONE_HOST", "ONLY_" + packet}}
+}
+
 // load makes the box and loads the kernels. The caller holds the runner's mu. Collective the
 // first time, which may be in LoadGroups on some ranks and in Launch on others.
 func (g *groups) load(ctx context.Context, r *Runner) (err error) {
@@ -182,21 +190,21 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	if err := r.comm.MatchCall("the first group of sends and receives, which all ranks launch unless LoadGroups was called" + r.name); err != nil {
 		return err
 	}
-	src, packet := source{"group.cu", groupSource}, "LL16"
+	src, packet := groupFile, "LL16"
 	if r.link == NVLink {
 		packet = "LL128"
 	}
 	hosts := len(r.comm.Hosts()) > 1
-	blocks, warps, places, options := "blocks", "warps", "places", devicecode.Options{Defines: []string{"ONE_HOST", "ONLY_" + packet}}
+	blocks, warps, places := "blocks", "warps", "places"
 	if hosts {
-		blocks, warps, places, options.Defines[0] = "hostsBlocks", "hostsWarps", "hostsPlaces", "SEVERAL_HOSTS"
+		blocks, warps, places = "hostsBlocks", "hostsWarps", "hostsPlaces"
 	}
 	for _, k := range []struct {
 		name    string
 		threads int
 		*launchable
 	}{{blocks + packet, g.sizes.threads, &g.blocks}, {warps + packet, g.sizes.threads, &g.warps}, {places + packet, g.sizes.threads, &g.places}, {"storeMessages", storeThreads, &g.stores}} {
-		if k.kernel, k.fit, err = r.kernelOf(ctx, src, options, src.name, k.name, k.threads); err != nil {
+		if k.kernel, k.fit, err = r.kernelOf(ctx, src, groupOptions(hosts, packet), src.name, k.name, k.threads); err != nil {
 			return err
 		}
 	}

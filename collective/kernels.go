@@ -36,10 +36,8 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	// Another rank that compiles the same, and is awaited, may be stopped.
 	ctx, cancel := native.UntilFailure(ctx, r.comm)
 	defer cancel()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	begun := map[string]bool{}
+	var units []unit
+	known := map[string]bool{}
 	for _, c := range calls {
 		err := c.checkNames()
 		a := algorithm{}
@@ -47,20 +45,40 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 			a, err = c.Kind.algorithm(c.Algorithm)
 		}
 		if err != nil {
-			wg.Wait()
 			return r.invalid(&c, "compile", err)
 		}
-		src, options, unit := c.unit(a)
-		if begun[unit] || r.loaded(unit) {
-			continue
+		src, options, name := c.unit(a)
+		if !known[name] && !r.loaded(name) {
+			units = append(units, unit{src, r.complete(options)})
 		}
-		begun[unit] = true
-		options = r.complete(options)
+		known[name] = true
+	}
+	return compileAll(ctx, r.comm.Device().Info().Arch, units, len(units), func() {})
+}
+
+// unit is a source as it is compiled.
+type unit struct {
+	source
+	options devicecode.Options
+}
+
+// compileAll compiles units into the cache, so many at a time. It calls done after each that is there.
+func compileAll(ctx context.Context, arch string, units []unit, atATime int, done func()) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	turns := make(chan struct{}, max(atATime, 1))
+	for _, u := range units {
 		wg.Go(func() {
-			if _, err := devicecode.Compile(ctx, r.comm.Device().Info().Arch, src.name, src.text, options); err != nil {
-				mu.Lock()
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			_, err := devicecode.Compile(ctx, arch, u.name, u.text, u.options)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
 				errs = append(errs, err)
-				mu.Unlock()
+			} else {
+				done()
 			}
 		})
 	}
@@ -161,13 +179,20 @@ func (m *module) kernel(name string) (_ *gpu.Kernel, err error) {
 
 // complete adds to a unit's options those that are alike for all.
 func (r *Runner) complete(o devicecode.Options) devicecode.Options {
-	if r.comm.Size() <= devicecode.RanksByValue { // on all hosts, by which some go
-		o.Defines = append(slices.Clone(o.Defines), "MSCCLGO_FEW_RANKS")
+	o = forRanks(o, r.comm.Size())
+	o.Trace = native.Traced(r.comm)
+	return o
+}
+
+// forRanks adds to a unit's options what it is for so many ranks, on all hosts: some kernels go by these.
+func forRanks(o devicecode.Options, ranks int) devicecode.Options {
+	o.Defines = slices.Clone(o.Defines)
+	if ranks <= devicecode.RanksByValue {
+		o.Defines = append(o.Defines, "MSCCLGO_FEW_RANKS")
 	}
-	if r.comm.Size() <= 4 {
+	if ranks <= 4 {
 		o.Defines = append(o.Defines, "MSCCLGO_FOUR_RANKS")
 	}
-	o.Trace = native.Traced(r.comm)
 	return o
 }
 

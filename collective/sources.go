@@ -65,6 +65,9 @@ var railsSource []byte
 //go:embed kernels/routes.cu
 var routesSource []byte
 
+// groupFile is where the kernels of groups of sends and receives are.
+var groupFile = source{"group.cu", groupSource}
+
 // source returns where an algorithm's kernel is.
 func (k Kind) source(a algorithm) source {
 	switch a.through {

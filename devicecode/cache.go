@@ -36,18 +36,19 @@ func openCache(op, dir string) (cache, error) {
 	if dir == "" {
 		dir = os.Getenv("MSCCLGO_CACHE")
 	}
+	mode := fs.FileMode(0o755) // other users may read what root has compiled for all
 	if dir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
 			return cache{}, nil
 		}
-		dir = filepath.Join(user, "mscclgo")
+		dir, mode = filepath.Join(user, "mscclgo"), 0o700
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot find the cache folder: %w", err)
 	}
-	switch err := os.MkdirAll(dir, 0o700); {
+	switch err := os.MkdirAll(dir, mode); {
 	case errors.Is(err, unix.ENOTDIR):
 		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot create the cache folder; set MSCCLGO_CACHE to another: %w", err)
 	case err != nil:
@@ -145,7 +146,7 @@ func (c cache) write(path string, data []byte) error {
 	}
 	defer os.Remove(f.Name()) // fails once renamed
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

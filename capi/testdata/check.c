@@ -825,6 +825,25 @@ static void waiting_triggers(void) {
 }
 
 // prepared has calls prepared on memory that the ranks, of which there is one, reach.
+static void precompile(void) {
+  mscclgo_precompile_options o = {.architectures = "emu", .collectives = "scatter, gather", .ranks = "2"};
+  OK(mscclgo_precompile(&o));
+  OK(mscclgo_precompile(&o));  // which finds all
+  o.architectures = "emu,tpu";
+  FAILS(MSCCLGO_INVALID, "unknown architecture \"tpu\"", mscclgo_precompile(&o));
+  o = (mscclgo_precompile_options){.architectures = "emu", .collectives = "scattered"};
+  FAILS(MSCCLGO_INVALID, "scattered", mscclgo_precompile(&o));
+  o = (mscclgo_precompile_options){.architectures = "emu", .types = "f33"};
+  FAILS(MSCCLGO_INVALID, "f33", mscclgo_precompile(&o));
+  o = (mscclgo_precompile_options){.architectures = "emu", .operations = "mean"};
+  FAILS(MSCCLGO_INVALID, "mean", mscclgo_precompile(&o));
+  o = (mscclgo_precompile_options){.architectures = "emu", .ranks = "-1"};
+  FAILS(MSCCLGO_INVALID, "no group of -1 ranks", mscclgo_precompile(&o));
+  mscclgo_device gpu;
+  if (mscclgo_device_open("cuda:0", &gpu) != MSCCLGO_OK)
+    FAILS(MSCCLGO_INVALID, "there is no GPU here", mscclgo_precompile(NULL));
+}
+
 static void prepared(void) {
   const char* destroyed = "destroyed";
   mscclgo_group g = open_group(), other = open_group();
@@ -2425,6 +2444,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "inaccessible")) return inaccessible(argument), 0;
   if (!strcmp(name, "bundle")) return bundle(argument), 0;
   if (!strcmp(name, "prepared")) return prepared(), 0;
+  if (!strcmp(name, "precompile")) return precompile(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;
   if (!strcmp(name, "configured")) return configured(), 0;

@@ -1,5 +1,5 @@
 // Mscclgo starts programs as the ranks of a group on this machine, times collectives,
-// compiles kernels beforehand, writes Go functions for them, shows what running ranks do
+// compiles kernels and those of the collectives beforehand, writes Go functions for them, shows what running ranks do
 // and wait for, finds out what works on a machine, and shows its topology and devices. Run "mscclgo
 // help" for its commands.
 package main
@@ -19,6 +19,7 @@ func commands() []command {
 		{"explore", "[flags] [--] PROGRAM [ARG...]", "run a program's ranks on emulated devices again and again, each time in another order of their threads, streams and proxies, and with old values of weak memory", runExplore},
 		{"bench", "[flags] [COLLECTIVE...]", "check and time collectives, alone or beside NCCL", runBench},
 		{"compile", "[flags] SOURCE.cu", "compile kernels beforehand, for machines without a compiler", compile},
+		{"precompile", "[flags] [COLLECTIVE...]", "compile the kernels of the collectives into the cache, for first calls that do not wait, and machines without a compiler", runPrecompile},
 		{"gen", "[flags] SOURCE.cu", "write a Go function with typed parameters for each kernel of a source", gen},
 		{"ps", "[-json] [JOB|PID]", "show what the ranks of running jobs do, and what they wait for", ps},
 		{"top", "[-interval TIME] [-n N] [JOB|PID]", "show again and again how fast running ranks make calls and launches", top},

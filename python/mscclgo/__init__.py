@@ -33,6 +33,7 @@ from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, VERSION, call, integer, library
 from ._messages import Messages
 from ._module import Kernel, Launch, Module
+from ._precompile import precompile
 from ._prepared import Prepared
 from ._proxy import Proxy, Trigger
 from ._rendezvous import Rendezvous
@@ -85,6 +86,7 @@ __all__ = [
     "init",
     "load",
     "messages",
+    "precompile",
     "recv",
     "reduce",
     "reduce_scatter",

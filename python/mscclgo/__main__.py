@@ -1,6 +1,6 @@
 """python -m mscclgo demo runs an all-reduce by a kernel of its own, and checks every element;
 python -m mscclgo run -n 4 program.py runs a Python program as the ranks of a group. Both start
-the ranks on this machine."""
+the ranks on this machine. python -m mscclgo precompile sm_90 compiles the kernels of collectives into the cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import importlib.util
 import os
 import sys
 
+from ._errors import Error
 from ._launcher import run
+from ._precompile import precompile
 
 
 def main() -> int:
@@ -23,7 +25,20 @@ def main() -> int:
     command.add_argument("-n", type=int, default=4, help="the number of ranks, 4 if not given")
     command.add_argument("program", help="a Python program")
     command.add_argument("arguments", nargs=argparse.REMAINDER)
+    command = commands.add_parser("precompile", help="compile the kernels of collectives into the cache")
+    command.add_argument("architectures", nargs="*", metavar="architecture", help="sm_90 and the like, or emu; those of the GPUs here if there are none")
+    command.add_argument("--collectives", default="", help="names with commas between, such as all_reduce; all if not given")
+    command.add_argument("--types", default="float32,float16,bfloat16", help="types of reductions")
+    command.add_argument("--operations", default="sum", help="operations of reductions")
+    command.add_argument("--ranks", type=int, nargs="+", default=[4, 8], help="sizes of groups: up to 4, 5 to 72, and more have kernels each; 4 8 if not given")
+    command.add_argument("--several-hosts", action="store_true", help="also what groups on several hosts need")
     options = parser.parse_args()
+    if options.command == "precompile":
+        try:
+            precompile(options.architectures, options.collectives, options.types, options.operations, options.ranks, options.several_hosts)
+        except Error as error:
+            parser.exit(1, f"{error}\n")
+        return 0
     if options.command == "run":
         return run(options.n, [options.program, *options.arguments])
     if importlib.util.find_spec("numpy") is None:

@@ -106,6 +106,7 @@ FUNCTIONS = dict(
     module_compile="psspp",
     module_load="ppzp",
     module_load_bundle="psp",
+    precompile="p",
     module_destroy="p",
     module_kernel="psp",
     kernel_parameters="ppzp",
@@ -228,6 +229,17 @@ class CompileOptions(ctypes.Structure):
         ("include_dirs", ctypes.POINTER(ctypes.c_char_p)),
         ("flags", ctypes.POINTER(ctypes.c_char_p)),
         ("check", ctypes.c_int),
+    ]
+
+
+class PrecompileOptions(ctypes.Structure):
+    _fields_ = [
+        ("architectures", ctypes.c_char_p),
+        ("collectives", ctypes.c_char_p),
+        ("types", ctypes.c_char_p),
+        ("operations", ctypes.c_char_p),
+        ("ranks", ctypes.c_char_p),
+        ("several_hosts", ctypes.c_int),
     ]
 
 

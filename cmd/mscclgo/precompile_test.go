@@ -1,0 +1,65 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestPrecompile(t *testing.T) {
+	cache := t.TempDir() + "/cache"
+	t.Setenv("MSCCLGO_CACHE", cache)
+	for range 2 { // the second finds all there
+		code, stdout, stderr := try("precompile", "-arch", "emu", "-n", "2", "scatter")
+		if code != exitOK || stdout != "emu: 3 files of kernels are in the cache\n" || stderr != "" {
+			t.Fatalf("code %d, %q, %q", code, stdout, stderr)
+		}
+	}
+	// As root fills it for all.
+	info, err := os.Stat(cache)
+	if err != nil || info.Mode().Perm()&0o055 != 0o055 {
+		t.Errorf("the folder is %v, %v", info, err)
+	}
+	files, err := os.ReadDir(cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := 0
+	for _, f := range files {
+		if !strings.HasPrefix(f.Name(), "emu-") {
+			continue
+		}
+		images++
+		if info, err := f.Info(); err != nil || info.Mode().Perm() != 0o644 {
+			t.Errorf("%s is %v, %v", f.Name(), info, err)
+		}
+	}
+	if images != 3 {
+		t.Errorf("%d images, want 3", images)
+	}
+}
+
+func TestPrecompileRefuses(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("MSCCLGO_CACHE", cache)
+	for _, c := range []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"precompile -arch emu -n two", exitUsage, `"two"`},
+		{"precompile -arch emu -n 0", exitFailed, "no group of 0 ranks"},
+		{"precompile -arch emu -d f33", exitUsage, "f33"},
+		{"precompile -arch emu -o mean", exitUsage, "mean"},
+		{"precompile -arch emu all-reduced", exitUsage, "all-reduced"},
+		{"precompile -arch tpu scatter", exitFailed, `unknown architecture "tpu"`},
+	} {
+		code, stdout, stderr := try(strings.Fields(c.args)...)
+		if code != c.code || stdout != "" || !strings.Contains(stderr, c.stderr) {
+			t.Errorf("%s: code %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+	if left, err := os.ReadDir(cache); err != nil || len(left) > 0 {
+		t.Errorf("the cache has %v, %v", left, err)
+	}
+}

@@ -1,0 +1,127 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// PrecompileOptions say which kernels [Precompile] compiles. The zero value is right for groups of up to 8
+// ranks on one host that reduce with sums, as training and inference do.
+type PrecompileOptions struct {
+	// Kinds are the collectives; none means all. With SendReceive come the kernels of a [Group], and with
+	// AllToAll those of all-to-alls with counts.
+	Kinds []Kind
+	// Types and Ops are what those that reduce are compiled for, each type with each operation; none means
+	// F32, F16 and BF16, and Sum. The others take any type.
+	Types []Type
+	Ops   []Op
+	// Ranks are sizes of groups, of parts of Split too; none means 4 and 8. Kernels for up to 4 ranks serve all
+	// these, those for up to 8 the numbers up to 72, and there is a third kind for more.
+	Ranks []int
+	// SeveralHosts adds what groups on several hosts need.
+	SeveralHosts bool
+	// Done is called after each file of kernels that is compiled, or was before: how many there are by now,
+	// of all. Never two calls at a time. It may be nil.
+	Done func(n, all int)
+}
+
+// Precompile compiles the kernels of runners for an architecture, "sm_90" or [devicecode.ArchEmu] and the
+// like, into the cache that [devicecode.Options] tells of, as many files at a time as there are processors.
+// The first call of each collective does not wait for the compiler then, some seconds on a GPU, and the machine
+// needs none. It needs no GPU: an image of a container can be filled, or a folder that many machines
+// read, if they have the same version of this module, and of the compiler or no compiler. A call of
+// what was left out compiles it, as ever; so does one under MSCCLGO_TRACE, which has kernels of its own.
+//
+// Errors: ErrInvalid for a kind, type or operation that there is not, and a number of ranks below 1; those
+// of [devicecode.Compile].
+func Precompile(ctx context.Context, arch string, o PrecompileOptions) error {
+	units, err := o.units()
+	if err != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: precompile", "%w", err)
+	}
+	n := 0
+	return compileAll(ctx, arch, units, runtime.NumCPU(), func() {
+		n++
+		if o.Done != nil {
+			o.Done(n, len(units))
+		}
+	})
+}
+
+// units returns what is to be compiled.
+func (o PrecompileOptions) units() (all []unit, err error) {
+	kinds, types, ops, ranks := o.Kinds, o.Types, o.Ops, o.Ranks
+	if len(kinds) == 0 {
+		kinds = Kinds()
+	}
+	if len(types) == 0 {
+		types = []Type{F32, F16, BF16}
+	}
+	if len(ops) == 0 {
+		ops = []Op{Sum}
+	}
+	if len(ranks) == 0 {
+		ranks = []int{4, 8}
+	}
+	if least := slices.Min(ranks); least < 1 {
+		return nil, fmt.Errorf("there is no group of %d ranks", least)
+	}
+	known := map[string]bool{}
+	add := func(u unit) {
+		for _, n := range ranks {
+			made := unit{u.source, forRanks(u.options, n)}
+			if key := fmt.Sprintf("%s %q", made.name, made.options.Defines); !known[key] {
+				known[key] = true
+				all = append(all, made)
+			}
+		}
+	}
+	for _, k := range kinds {
+		calls, err := callsOf(k, types, ops)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range calls {
+			for _, a := range k.spec().algorithms {
+				if a.through.between() && !o.SeveralHosts || a.through == byRing && c.sumsGrow() > 1 {
+					continue
+				}
+				src, options, _ := c.unit(a)
+				add(unit{src, options})
+			}
+		}
+		switch k {
+		case AllToAll:
+			add(unit{source: k.source(slots)})
+		case SendReceive:
+			for _, packet := range []string{"LL16", "LL128"} {
+				add(unit{groupFile, groupOptions(false, packet)})
+				if o.SeveralHosts {
+					add(unit{groupFile, groupOptions(true, packet)})
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// callsOf returns a call of a kind for each type and operation that it is compiled for.
+func callsOf(k Kind, types []Type, ops []Op) (calls []Call, err error) {
+	if !k.Reduces() {
+		types, ops = types[:1], ops[:1] // which make no difference
+	}
+	for _, t := range types {
+		for _, op := range ops {
+			c := Call{Kind: k, Type: t, Op: op}
+			if err := c.checkNames(); err != nil {
+				return nil, err
+			}
+			calls = append(calls, c)
+		}
+	}
+	return calls, nil
+}
