@@ -675,7 +675,7 @@ typedef struct {
 } mscclgo_precompile_options;
 
 // mscclgo_precompile compiles the kernels of collectives into the cache, the folder that MSCCLGO_CACHE names
-// or the user's, where first calls then find them: these do not wait for a compiler, and need none. It
+// or the user's, where first calls then find them: these do not wait for the compiler, and need none. It
 // needs no GPU and no group, and takes minutes. options may be NULL.
 //
 // Errors: MSCCLGO_INVALID for a name that there is not, and without a GPU if no architecture is named;

@@ -33,8 +33,9 @@ type PrecompileOptions struct {
 // like, into the cache that [devicecode.Options] tells of, as many files at a time as there are processors.
 // The first call of each collective does not wait for the compiler then, some seconds on a GPU, and the machine
 // needs none. It needs no GPU: an image of a container can be filled, or a folder that many machines
-// read, if they have the same version of this module, and of the compiler or no compiler. A call of
-// what was left out compiles it, as ever; so does one under MSCCLGO_TRACE, which has kernels of its own.
+// read. They need the same version of this module, and the same file of the compiler, or none: with another
+// compiler a call compiles anew. So does one of what was left out, and one under MSCCLGO_TRACE, which has kernels
+// of its own.
 //
 // Errors: ErrInvalid for a kind, type or operation that there is not, and a number of ranks below 1; those
 // of [devicecode.Compile].

@@ -28,7 +28,8 @@ def precompile(
 ) -> None:
     """Compiles the kernels of collectives into the cache, where the first call of each finds them: it does not wait for
     the compiler then, which takes seconds on a GPU, and a machine needs none. For an image of a container or a folder
-    that many machines read, set the variable MSCCLGO_CACHE to it. It needs no GPU and no group, and takes minutes.
+    that many machines read, set the variable MSCCLGO_CACHE to it; with another compiler than here a call compiles anew. It
+    needs no GPU and no group, and takes minutes.
 
     - architectures are "sm_90" and the like; by default those of the GPUs of this machine.
     - collectives are names as Group.prepare takes them; all if there are none. Messages come with "send_receive".
