@@ -22,7 +22,7 @@ type hostPath struct {
 	channels []hostChannels
 	buffers  []*gpu.Buffer
 	slot     uint64    // bytes of a slot of an inbox that has slots
-	before   *hostPath // that of the group before, while this one takes its channels and buffers over; nil in it are those that it took
+	before   *hostPath // that of the group before, while this one is made; what this one has taken of it is nil there
 }
 
 // hostChannels are channels with what they were made of.

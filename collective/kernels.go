@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -62,11 +61,13 @@ type unit struct {
 	options devicecode.Options
 }
 
-// compileAll compiles units into the cache, so many at a time. It calls done after each that is there.
-func compileAll(ctx context.Context, arch string, units []unit, atATime int, done func()) error {
+// compileAll compiles units into the cache, so many at a time, until one fails. It calls done after each
+// that is there.
+func compileAll(ctx context.Context, arch string, units []unit, atATime int, done func()) (first error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var errs []error
 	turns := make(chan struct{}, max(atATime, 1))
 	for _, u := range units {
 		wg.Go(func() {
@@ -75,15 +76,18 @@ func compileAll(ctx context.Context, arch string, units []unit, atATime int, don
 			_, err := devicecode.Compile(ctx, arch, u.name, u.text, u.options)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-			} else {
+			switch {
+			case first != nil: // which has ended this one
+			case err != nil:
+				first = err
+				cancel()
+			default:
 				done()
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return first
 }
 
 func (r *Runner) loaded(unit string) bool {
