@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
 )
 
 // PrecompileOptions say which kernels [Precompile] compiles. The zero value is right for groups of up to 8
@@ -30,12 +31,12 @@ type PrecompileOptions struct {
 }
 
 // Precompile compiles the kernels of runners for an architecture, "sm_90" or [devicecode.ArchEmu] and the
-// like, into the cache that [devicecode.Options] tells of, as many files at a time as there are processors.
-// The first call of each collective does not wait for the compiler then, some seconds on a GPU, and the machine
-// needs none. It needs no GPU: an image of a container can be filled, or a folder that many machines
-// read. They need the same version of this module, and the same file of the compiler, or none: with another
-// compiler a call compiles anew. So does one of what was left out, and one under MSCCLGO_TRACE, which has kernels
-// of its own.
+// like, into the cache that [devicecode.Options] tells of, as many files at a time as there are processors; and
+// those of [communicator.Precompile]. The first call of each collective does not wait for the compiler then,
+// some seconds on a GPU, and the machine needs none. Precompile needs no GPU: an image of a container can be
+// filled, or a folder that many machines read. They need the same version of this module, and the same file
+// of the compiler, or none: with another compiler a call compiles anew. So does one of what was left out, and
+// one under MSCCLGO_TRACE, which has kernels of its own.
 //
 // Errors: ErrInvalid for a kind, type or operation that there is not, and a number of ranks below 1; those
 // of [devicecode.Compile].
@@ -44,13 +45,21 @@ func Precompile(ctx context.Context, arch string, o PrecompileOptions) error {
 	if err != nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: precompile", "%w", err)
 	}
-	n := 0
-	return compileAll(ctx, arch, units, runtime.NumCPU(), func() {
+	n, all := 0, len(units)+1
+	done := func() {
 		n++
 		if o.Done != nil {
-			o.Done(n, len(units))
+			o.Done(n, all)
 		}
-	})
+	}
+	if err := compileAll(ctx, arch, units, runtime.NumCPU(), done); err != nil {
+		return err
+	}
+	if err := communicator.Precompile(ctx, arch); err != nil {
+		return err
+	}
+	done()
+	return nil
 }
 
 // units returns what is to be compiled.

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
 // TestPrecompile compiles kernels into a new cache, with which ranks then do without a compiler.
@@ -86,6 +87,14 @@ func TestPrecompile(t *testing.T) {
 		g.Recv(r.stream, half, count, collective.I32, 1-comm.Rank())
 		err = errors.Join(g.Launch(), r.runner.AllReduce(r.stream, r.data, r.data, count, collective.I32, collective.Sum), r.child.Synchronize(ctx, r.stream))
 		if err != nil {
+			return err
+		}
+		service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		ports, err := comm.PortChannels(ctx, service, r.data, communicator.PortChannelOptions{OnStream: true})
+		if err = errors.Join(err, service.Close(), ports.Close()); err != nil {
 			return err
 		}
 		// What was left out.

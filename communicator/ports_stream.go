@@ -299,12 +299,25 @@ func (c *Communicator) portKernels(ctx context.Context, onStream bool, before *P
 	return c.loadPortKernels(ctx)
 }
 
+// Precompile compiles the kernels of [StreamPort] for an architecture, "sm_90" or [devicecode.ArchEmu] and the
+// like, into the cache of package devicecode. Channels with PortChannelOptions.OnStream need no compiler
+// then. Package collective has a Precompile for all kernels of the library.
+//
+// Errors: those of [devicecode.Compile].
+func Precompile(ctx context.Context, arch string) error {
+	_, err := devicecode.Compile(ctx, arch, portsFile, portsSource, devicecode.Options{})
+	return err
+}
+
+// portsFile is what messages of the compiler call portsSource.
+const portsFile = "ports.cu"
+
 // loadPortKernels compiles the kernels of StreamPort, or finds them in the cache, and loads
 // them. It ends when the group fails.
 func (c *Communicator) loadPortKernels(ctx context.Context) (*portKernels, error) {
 	ctx, cancel := c.untilFailure(ctx)
 	defer cancel()
-	module, err := devicecode.Load(ctx, c.dev, "ports.cu", portsSource, devicecode.Options{Trace: c.tracer != nil})
+	module, err := devicecode.Load(ctx, c.dev, portsFile, portsSource, devicecode.Options{Trace: c.tracer != nil})
 	if err != nil {
 		return nil, err
 	}
