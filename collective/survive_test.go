@@ -34,7 +34,7 @@ func newSurvivors(t *testing.T, options []communicator.Options) *survivors {
 	t.Cleanup(cancel)
 	s := &survivors{t: t, ctx: ctx, options: options, all: make([]*survivor, len(options))}
 	for i := range options {
-		options[i].Scratch = 1 << 20
+		options[i].Scratch, options[i].Timeout = 1<<20, time.Minute
 		s.devices = append(s.devices, testdev.Open(t, i))
 	}
 	return s
