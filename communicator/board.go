@@ -198,7 +198,9 @@ func (b *board) report(rank int, status []byte) {
 	atomic.StoreUint64(&p.turn, turn)
 }
 
-// statusOf returns a rank's status, or nil if there is none, or new ones come all the time.
+// statusOf returns a rank's status, or nil if there is none, or new ones come all the time. What goes into the
+// same place next is written after the turn has moved on, and Go's atomics are in one order: so a status is whole
+// if the turn behind it is that before.
 func (b *board) statusOf(rank int) []byte {
 	p := &b.pulses[rank]
 	for range 100 {

@@ -184,7 +184,8 @@ uint64_t sync_atomic(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, 
   int writes;
   uint64_t wrote = 0;
   race_lock(&c->lock);
-  // A host that polls sees the value as soon as it is there, whoever holds the lock: so it is told first.
+  // A host that polls sees the value as soon as it is there, whoever holds the lock: so it is told first. A
+  // comparison that then writes nothing has told it too much: a miss, no false report.
   if (pinned && w->what != MSCCLGO_EMU_LOAD) race_publish(&race_mailbox, will_release(t, w));
   const uint64_t old = race_operate(w, &wrote, &writes);
   if (w->what != MSCCLGO_EMU_STORE) {

@@ -48,6 +48,8 @@ def precompile(
     reductions = _names("operations", operations)
     for name in reductions:
         operation("precompile", name)
+    if isinstance(ranks, (int, str)):
+        raise InvalidError(f"mscclgo: precompile: the ranks are several numbers, not a {type(ranks).__name__}")
     options = PrecompileOptions(
         architectures=text("precompile: the architectures", ",".join(_names("architectures", architectures))),
         collectives=",".join(kinds).replace("_", "-").encode(),
