@@ -344,7 +344,7 @@ func TestLazyPipesUnopened(t *testing.T) {
 			return errors.Join(w.launch(kernel, 1, 32, p.Set(), data, 1000), comms[rank].Synchronize(t.Context(), w.stream))
 		})
 		if testdev.CUDA() { // no checks are compiled
-			failing(t, 0, errs[0], mscclgo.ErrTimeout, `"unopened pipe"`, "rank 1")
+			failing(t, 0, errs[0], mscclgo.ErrTimeout, "'unopened pipe'", "rank 1")
 		} else {
 			what := map[bool]string{true: "send to", false: "receive from"}[sends]
 			failing(t, 0, errs[0], mscclgo.ErrInvalid, what+" rank 1 by a pipe that is not open")
