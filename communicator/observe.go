@@ -96,9 +96,9 @@ const (
 	// passed its deadline may have let the rank's next kernel do what ended others.
 	noteFresh = 300 * time.Millisecond
 	// gapShare is the part of the heartbeat time-out by which this rank may be late
-	// itself. If it is later, it was stopped, or had no CPU, and so perhaps had others:
-	// silence counts from then on. That of a rank which is seen to be stopped goes on, but
-	// for the time in which this rank did not run.
+	// itself. If it is later, it was stopped, or had no CPU, and so perhaps had others of its
+	// host: their silence counts from then on. That of a rank which is seen to be stopped goes
+	// on, but for the time in which this rank did not run, and so does that of other hosts.
 	gapShare = 5
 	// mostStuck is how long a wait or a handler that a failed wait leads to has lasted
 	// to count as stuck itself, at most.
@@ -342,8 +342,8 @@ func (o *observer) listen(now time.Time) {
 				o.lives[i].moved = now
 			}
 		}
-		for rank := range o.leaders {
-			o.leaders[rank] = now
+		for rank, heard := range o.leaders {
+			o.leaders[rank] = o.afterGap(heard, gap, now)
 		}
 	}
 	o.ticked = now
@@ -352,6 +352,13 @@ func (o *observer) listen(now time.Time) {
 			o.lives[rank] = life{beat, now}
 		}
 	}
+}
+
+// afterGap returns since when the leader of another host counts as silent, of which this rank heard last at
+// heard, after a gap in which this rank did not run. What came meanwhile has time to be read.
+func (o *observer) afterGap(heard time.Time, gap time.Duration, now time.Time) time.Time {
+	silent := min(now.Sub(heard)-gap, o.heartbeat-o.heartbeat/gapShare)
+	return now.Add(-max(silent, 0))
 }
 
 // stopped reports whether a rank's process is seen to be stopped. The caller holds mu.

@@ -139,6 +139,53 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 	}
 }
 
+// TestSilentHostWhileThisRankDoesNotRun has the only rank of another host fall silent, and rank 0 get no CPU
+// once and again: its count goes on, but for the time in which it did not run. What the other host said in that
+// time is read before it counts as silent.
+func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
+	heard := func() ([]*observer, *time.Time) {
+		all, clock := observers(0, 1)
+		all[0].join(aloneBoard(2, 2).board, []int{0, 1}, []int{1})
+		return all, clock
+	}
+	for name, c := range map[string]struct {
+		run, gap time.Duration // in turn
+		want     time.Duration // of its running time
+	}{
+		"once, early":     {2 * time.Second, time.Hour, 5 * time.Second},
+		"once, late":      {4500 * time.Millisecond, time.Minute, 5500 * time.Millisecond},
+		"again and again": {2 * time.Second, 2 * time.Second, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, clock := heard()
+			var ran time.Duration
+			for ran < time.Minute {
+				start := *clock
+				_, dead := ticks(clock, c.run, all[0])
+				ran += clock.Sub(start)
+				if dead {
+					break
+				}
+				*clock = clock.Add(c.gap)
+			}
+			if ran < c.want-2*reportInterval || ran > c.want+4*reportInterval {
+				t.Errorf("it took %v of running, want %v", ran, c.want)
+			}
+		})
+	}
+	all, clock := heard()
+	ticks(clock, 4500*time.Millisecond, all[0])
+	*clock = clock.Add(time.Minute)
+	ticks(clock, 500*time.Millisecond, all[0])
+	pulses := all[1].relay(0, make([]uint64, 2))
+	if err := all[0].hear(1, pulses, 0); err != nil {
+		t.Fatal(err)
+	}
+	if v, dead := ticks(clock, 4500*time.Millisecond, all[0]); dead {
+		t.Errorf("what had come was not heard: %+v", v)
+	}
+}
+
 // TestStoppedWhileThisRankDoesNotRun has rank 1 stop, and rank 0 get no CPU for a while: it counts on
 // from what it had counted before. Where neither ran, as of a job that a shell has stopped, it begins there too.
 func TestStoppedWhileThisRankDoesNotRun(t *testing.T) {
