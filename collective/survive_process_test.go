@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -147,7 +148,7 @@ func TestSurvivors(t *testing.T) {
 	}
 	defer server.Close()
 	start := func(i int) *testproc.Process {
-		return scene.Start([]string{bootstrap.EnvID + "=" + server.ID().String()}, fmt.Sprintf("%s:%d", scene.Kind, i))
+		return scene.Start([]string{bootstrap.EnvID + "=" + server.ID().String()}, testdev.Name(t, i))
 	}
 	var ranks []*testproc.Process
 	for i := range n {
