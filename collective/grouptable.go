@@ -52,9 +52,9 @@ type groupSizes struct {
 // Packets end where they do in all-to-alls. Among many ranks slots are smaller; see fitting.
 //
 // Messages of more than 4 MiB are stored where they belong, where that can be. On four H200s an all-to-all of
-// 256 MiB took 640 us through slots, and 571 by the collective's direct, which stores as these do. The sender
-// awaits an offer: on two H200s messages of 1 and 2 MiB took 17.4 and 21.5 us so and 7.4 and 13.6 through slots,
-// those of 4 MiB 26.0 and 21.4, and those of 8 MiB 41.0 and 48.6. A lane's pieces are 256 KiB: it looks
+// 256 MiB takes 626 us so, and 650 through slots, and a shift 762 and 901. The sender awaits an offer: on two
+// H200s messages of 1 and 2 MiB took 17.4 and 21.5 us so and 7.4 and 13.6 through slots, those of 4 MiB 26.0
+// and 21.4, and those of 8 MiB 41.0 and 48.6. A lane's pieces are 256 KiB: it looks
 // after the block's other lanes between them, and of up to 16 MiB for each of 64 lanes there is one.
 var defaultGroupSizes = groupSizes{
 	lanes: 192, keeps: 64, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
