@@ -143,7 +143,7 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 // once and again: its count goes on, but for the time in which it did not run. What the other host said in that
 // time is read before it counts as silent.
 func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
-	heard := func() ([]*observer, *time.Time) {
+	hosts := func() ([]*observer, *time.Time) {
 		all, clock := observers(0, 1)
 		all[0].join(aloneBoard(2, 2).board, []int{0, 1}, []int{1})
 		return all, clock
@@ -157,7 +157,7 @@ func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 		"again and again": {2 * time.Second, 2 * time.Second, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, clock := heard()
+			all, clock := hosts()
 			var ran time.Duration
 			for ran < time.Minute {
 				start := *clock
@@ -173,7 +173,7 @@ func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 			}
 		})
 	}
-	all, clock := heard()
+	all, clock := hosts()
 	ticks(clock, 4500*time.Millisecond, all[0])
 	*clock = clock.Add(time.Minute)
 	ticks(clock, 500*time.Millisecond, all[0])
