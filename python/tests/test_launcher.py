@@ -90,9 +90,10 @@ def test_ignored_children(tmp_path: Path) -> None:
 
 
 def running(process: int) -> bool:
+    """Reports whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False
 
 
