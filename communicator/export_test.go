@@ -9,6 +9,17 @@ import (
 // SetLostPatience has a rank whose connection breaks wait for so long for news of why.
 func SetLostPatience(c *Communicator, d time.Duration) { c.patience = d }
 
+// Mute has a rank give no sign of life any more.
+func Mute(c *Communicator) {
+	o := c.failure.observer
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.board = nil
+}
+
+// Suspects reports whether a rank suspects another of being silent.
+func Suspects(c *Communicator) bool { return c.failure.observer.suspects() }
+
 // MeetOnly does a rank's part of Connect until the peer goes on to the transport, where it then
 // waits for this rank's end, until done is called.
 func MeetOnly(ctx context.Context, c *Communicator, peer int, tag uint64) (done func() error, err error) {

@@ -100,6 +100,8 @@ const (
 	// host: their silence counts from then on. That of a rank which is seen to be stopped goes
 	// on, but for the time in which this rank did not run, and so does that of other hosts.
 	gapShare = 5
+	// quietShare is the part after which a rank is suspected: it may soon count as silent.
+	quietShare = 4
 	// mostStuck is how long a wait or a handler that a failed wait leads to has lasted
 	// to count as stuck itself, at most.
 	mostStuck = 500 * time.Millisecond
@@ -336,10 +338,13 @@ func tellingFirst(a, b verdict.Wait) int {
 func (o *observer) listen(now time.Time) {
 	if gap := now.Sub(o.ticked); gap > o.heartbeat/gapShare {
 		for i := range o.lives {
-			if o.heartbeat > 0 && o.stopped(i) {
-				o.lives[i].moved = o.lives[i].moved.Add(gap)
-			} else {
-				o.lives[i].moved = now
+			switch l := &o.lives[i]; {
+			case o.owners[i] != o.owners[o.c.Rank()]:
+				l.moved = o.afterGap(l.moved, gap, now)
+			case o.heartbeat > 0 && o.stopped(i):
+				l.moved = l.moved.Add(gap)
+			default:
+				l.moved = now
 			}
 		}
 		for rank, heard := range o.leaders {
@@ -354,7 +359,7 @@ func (o *observer) listen(now time.Time) {
 	}
 }
 
-// afterGap returns since when the leader of another host counts as silent, of which this rank heard last at
+// afterGap returns since when a rank of another host counts as silent, of which this rank heard last at
 // heard, after a gap in which this rank did not run. What came meanwhile has time to be read.
 func (o *observer) afterGap(heard time.Time, gap time.Duration, now time.Time) time.Time {
 	silent := min(now.Sub(heard)-gap, o.heartbeat-o.heartbeat/gapShare)
@@ -392,6 +397,29 @@ func (o *observer) silent(now time.Time) bool {
 	}
 	for rank := range o.lives {
 		if o.silence(rank, now) >= o.heartbeat {
+			return true
+		}
+	}
+	return false
+}
+
+// suspects reports whether a rank, of any host, has given no sign of life for so long that it may soon
+// count as silent, here or on a rank that hears it itself.
+func (o *observer) suspects() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board == nil || o.heartbeat < 0 {
+		return false
+	}
+	boot, _ := o.c.boot.(leaver)
+	left := func(rank int) bool { return o.lives[rank].beat == gone || boot != nil && boot.Left(rank) }
+	now, quiet := o.now(), max(o.heartbeat/quietShare, 3*o.compare)
+	for rank, owner := range o.owners {
+		if rank == o.c.Rank() || now.Sub(o.lives[rank].moved) < quiet || left(rank) {
+			continue
+		}
+		// What those of other hosts do comes here by way of leaders.
+		if owner == o.owners[o.c.Rank()] || !left(owner) && !left(o.owners[0]) {
 			return true
 		}
 	}

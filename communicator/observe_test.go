@@ -186,6 +186,58 @@ func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 	}
 }
 
+// TestSuspects has the leader of another host fall silent: each rank of this host suspects it, long before
+// its leader judges it, until it is heard again or has left.
+func TestSuspects(t *testing.T) {
+	all, clock := observers(0, 1, 1)
+	relays := func(d time.Duration) { // of host 0
+		for end := clock.Add(d); clock.Before(end); {
+			ticks(clock, all[0].compare, all...)
+			if err := all[1].hear(0, all[0].relay(1, make([]uint64, 3)), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ticks(clock, reportInterval, all...)
+	}
+	suspected := func(when string, want bool) {
+		t.Helper()
+		for _, o := range all[1:] {
+			if got := o.suspects(); got != want {
+				t.Errorf("rank %d, %s: %v", o.c.Rank(), when, got)
+			}
+		}
+	}
+	relays(time.Minute)
+	suspected("while all tell", false)
+	ticks(clock, time.Second, all...)
+	suspected("after a second", false)
+	ticks(clock, time.Second, all...)
+	suspected("after two", true)
+	*clock = clock.Add(time.Second) // in which no rank has a CPU
+	ticks(clock, reportInterval, all...)
+	suspected("after a gap", true)
+	relays(time.Second)
+	suspected("once it is heard again", false)
+	for _, o := range all[1:] {
+		o.c.boot = departed{o.c.boot, 0}
+		o.forget(0)
+	}
+	ticks(clock, time.Minute, all...)
+	suspected("after it has left", false)
+	ticks(clock, 2*time.Second, all[1])
+	if !all[1].suspects() {
+		t.Error("rank 2 is silent, and not suspected by the leader of its host")
+	}
+}
+
+// departed is a bootstrap that one rank has left.
+type departed struct {
+	fullBootstrap
+	rank int
+}
+
+func (d departed) Left(rank int) bool { return rank == d.rank }
+
 // TestStoppedWhileThisRankDoesNotRun has rank 1 stop, and rank 0 get no CPU for a while: it counts on
 // from what it had counted before. Where neither ran, as of a job that a shell has stopped, it begins there too.
 func TestStoppedWhileThisRankDoesNotRun(t *testing.T) {

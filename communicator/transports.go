@@ -142,10 +142,17 @@ func (c *Communicator) dead(peer int) bool {
 const lostPatience = 100 * time.Millisecond
 
 // awaitNews gives the news of a failure of the group, of which an error of this rank's may
-// come, time to arrive. It reports whether there is none: then that error is the failure.
+// come, time to arrive. It reports whether there is none: then that error is the failure. Where a
+// rank is suspected to be silent, others may have judged it so already, and cannot tell if their news
+// would pass through it: then this rank comes to its own verdict first.
 func (c *Communicator) awaitNews() bool {
 	if !grace.Wait(c.patience, c.failure.stop, c.boot.Done()) {
 		return false
+	}
+	for start := time.Now(); c.failure.observer.suspects() && time.Since(start) < c.options.HeartbeatTimeout; {
+		if !grace.Wait(reportInterval, c.failure.stop, c.boot.Done()) {
+			return false
+		}
 	}
 	c.mu.Lock()
 	closed := c.closed
