@@ -367,6 +367,7 @@ func (c *Communicator) build(op string) error {
 	}); err != nil {
 		return err
 	}
+	c.failure.stops(native.FailedOf(c.registry))
 	native.WhenShort(c.registry, c.options.Timeout/shortShare, c.short)
 	if c.options.Trace != "" {
 		if c.tracer, err = newTracer(c); err != nil {

@@ -32,8 +32,9 @@ type failure struct {
 
 	tracer atomic.Pointer[tracer] // of the timeline, or nil
 
-	mu    sync.Mutex
-	cause error
+	mu      sync.Mutex
+	cause   error
+	proxies *native.Flag // stops those of the group's connections
 }
 
 // The channel numbers of waits that belong to no channel. For the host group, the
@@ -177,6 +178,9 @@ func (f *failure) failBy(culprit int, err error) {
 	first := f.cause == nil
 	if first {
 		f.cause = err
+		if f.proxies != nil {
+			f.proxies.Set() // before kernels end, and others begin that were queued behind them
+		}
 		f.observer.note(known, true) // before a program can pass the cause to another group
 		f.failed.Store(true)
 		f.tracer.Load().failed() // before anyone is told of the cause, who waits for its file
@@ -191,6 +195,15 @@ func (f *failure) failBy(culprit int, err error) {
 		return
 	}
 	f.boot.Abort(err)
+}
+
+// stops has a failure of the group set the flag by which proxies drop what kernels ask for.
+func (f *failure) stops(proxies *native.Flag) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.proxies = proxies; f.cause != nil {
+		proxies.Set()
+	}
 }
 
 // abort ends the waits in kernels.

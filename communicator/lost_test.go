@@ -2,12 +2,15 @@ package communicator_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -96,4 +99,58 @@ func closedBeforeTheNews(t *testing.T, o communicator.Options, silent bool) {
 	close(late.come)
 	failing(t, 1, all[1].comm.Synchronize(t.Context(), all[1].stream), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
 	failing(t, 1, services[1].Close(), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
+}
+
+// TestQueuedBehindAborted has rank 0 fail while a kernel waits, with another behind it, which puts and
+// signals: rank 1, which has not heard yet, gets nothing of that.
+func TestQueuedBehindAborted(t *testing.T) {
+	const bytes = 64
+	options := unmapped()
+	options["CUDA IPC"] = communicator.Options{Timeout: 20 * time.Second}
+	for name, o := range options {
+		t.Run(name, func(t *testing.T) {
+			boots := ranks(t, 2)
+			late := &lateNews{boots[1], make(chan struct{})}
+			comms := groupOver(t, []communicator.Bootstrap{boots[0], late}, devices(t, 2), []communicator.Options{o, o})
+			all := workers(t, comms)
+			services, ports, inboxes := make([]*proxyservice.ProxyService, 2), make([]*communicator.PortChannels, 2), make([]*gpu.Buffer, 2)
+			each(t, 2, func(rank int) (err error) {
+				c := comms[rank]
+				if services[rank], err = c.ProxyService(t.Context(), proxyservice.ServiceOptions{Direct: channel.HostOnly}); err != nil {
+					return err
+				}
+				inboxes[rank] = upload(t, c.Device(), 0, bytes)
+				ports[rank], err = c.PortChannels(t.Context(), services[rank], upload(t, c.Device(), 1, bytes), communicator.PortChannelOptions{Inbox: inboxes[rank]})
+				return err
+			})
+			if t.Failed() {
+				t.FailNow()
+			}
+			t.Cleanup(func() {
+				close(late.come)
+				for i := range 2 {
+					services[i].Close()
+					ports[i].Close()
+				}
+			})
+			to := ports[0].HandleOf(0, 1)
+			err := errors.Join(all[0].launch("awaitPort", 1, 1, to), all[0].launch("portStream", 1, 1, to, uint64(bytes), uint32(1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			comms[0].Abort(errors.New("the cause"))
+			failing(t, 0, all[0].comm.Synchronize(t.Context(), all[0].stream), mscclgo.ErrAborted, "the cause")
+			if err := services[0].Close(); err != nil { // all that it was asked for is served
+				t.Error(err)
+			}
+			time.Sleep(100 * time.Millisecond) // in which it would arrive
+			got := make([]byte, bytes)
+			if err := gpu.CopyOut(got, inboxes[1]); err != nil {
+				t.Fatal(err)
+			}
+			if n := slices.Index(got, 1); n >= 0 {
+				t.Errorf("rank 1 got what was sent after the failure: %v", got)
+			}
+		})
+	}
 }

@@ -111,7 +111,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: native.TraceOf(registry)}
 	c.turns.init()
-	c.path = &native.Path{Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer}
+	c.path = &native.Path{Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer, Failed: native.FailedOf(registry)}
 	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
 		c.bytes, c.inline = b, b.InlineLimit()
 	}

@@ -21,16 +21,17 @@ typedef struct {
 enum { PROXY_GO_MARK = NATIVE_MARKS, PROXY_PARKED };
 
 typedef struct {
-  native_queue* queue;    // NULL where only Go can use it
-  uint64_t registry;      // whose memories it takes
-  uint64_t inline_limit;  // the most bytes of the host's that it takes; 0: none
-  uint32_t rank;          // from this rank's
-  uint32_t peer;          // to this one's
-  uint32_t transport;     // the number of its bit
-  uint32_t number;        // in the service
-  uint64_t* done;         // pinned: 1 + the position of the newest flush that is done
-  uint64_t* taken;        // pinned: the triggers that the transport took; Go adds too. NULL where nobody asks
-  int64_t waiting;        // triggers in the backlog, which are before all that come; Go's
+  native_queue* queue;     // NULL where only Go can use it
+  uint64_t registry;       // whose memories it takes
+  uint64_t inline_limit;   // the most bytes of the host's that it takes; 0: none
+  uint32_t rank;           // from this rank's
+  uint32_t peer;           // to this one's
+  uint32_t transport;      // the number of its bit
+  uint32_t number;         // in the service
+  const uint32_t* failed;  // not 0 once its group has failed
+  uint64_t* done;          // pinned: 1 + the position of the newest flush that is done
+  uint64_t* taken;  // pinned: the triggers that the transport took; Go adds too. NULL where nobody asks
+  int64_t waiting;  // triggers in the backlog, which are before all that come; Go's
 
   // All else belongs to the proxy's thread.
   proxy_flush* flushes;       // a ring, oldest first

@@ -139,11 +139,29 @@ static void count(const proxy_job* j, proxy_counters* counters) {
     proxy_count(&counters->bytes[j->port->connection->transport], proxy_bytes(&j->trigger));
 }
 
+// took tells kernels that there is room for another trigger of the job's connection.
+static void took(const proxy_job* j) {
+  uint64_t* taken = j->port->connection->taken;
+  if (taken) __atomic_fetch_add(taken, 1, __ATOMIC_RELEASE);
+}
+
 // SERVED is another end of serve.
 enum { SERVED = -1 };
 
+// dropped reports whether a job is not to be done, since its group has failed. A kernel that was queued
+// behind one whose wait ended with that may have asked for it, and the peer, which has not heard yet,
+// would take what it sends for the other's. The trigger was read before.
+static bool dropped(const proxy_job* j) {
+  return (j->verdict == PROXY_NATIVE || j->verdict == PROXY_MOVE) &&
+         __atomic_load_n(j->port->connection->failed, __ATOMIC_ACQUIRE) != 0;
+}
+
 // serve serves a job, if it can.
 static int serve(proxy_loop* loop, proxy_job* j, native_thread* thread) {
+  if (dropped(j)) {
+    took(j);
+    return SERVED;
+  }
   if (j->verdict != PROXY_NATIVE) return PROXY_JOBS;
   const bool waits = __atomic_load_n(&j->port->connection->waiting, __ATOMIC_ACQUIRE) != 0;
   int rc = waits ? NATIVE_BUSY : enter(j, native_ring_entry(loop->ring, j->position), thread);
@@ -158,8 +176,7 @@ static int serve(proxy_loop* loop, proxy_job* j, native_thread* thread) {
   rc = perform(loop, j);
   leave(j);
   if (rc) return PROXY_FAILED;
-  uint64_t* taken = j->port->connection->taken;
-  if (taken) __atomic_fetch_add(taken, 1, __ATOMIC_RELEASE);
+  took(j);
   count(j, loop->counters);
   return SERVED;
 }
@@ -180,7 +197,7 @@ static void hand(proxy_loop* loop, const proxy_job* first, const proxy_connectio
   for (proxy_job* j = loop->jobs;;) {
     if (j->verdict == PROXY_USER) in_use = NULL;
     loop->ring->polled++;
-    if (++loop->taken == n || !next(loop, ++j)) return;
+    if (++loop->taken == n || !next(loop, ++j) || dropped(j)) return;
     if (j->verdict != PROXY_NATIVE) continue;
     if (j->port->connection != in_use) return;
     j->verdict = PROXY_MOVE;

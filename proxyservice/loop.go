@@ -82,7 +82,7 @@ func (l *loop) addConnection(conn *connection.Connection, done, taken *atomic.Ui
 	c := C.proxy_connection{
 		registry: C.uint64_t(p.Registry), rank: C.uint32_t(p.Rank), peer: C.uint32_t(p.Peer),
 		inline_limit: C.uint64_t(conn.InlineLimit()), transport: C.uint32_t(transportNumber(conn.Transport())),
-		number: l.c.tables.connections.size, done: (*C.uint64_t)(unsafe.Pointer(done)), taken: (*C.uint64_t)(unsafe.Pointer(taken)),
+		number: l.c.tables.connections.size, failed: (*C.uint32_t)(p.Failed.Pointer()), done: (*C.uint64_t)(unsafe.Pointer(done)), taken: (*C.uint64_t)(unsafe.Pointer(taken)),
 	}
 	if p.Queue != nil {
 		c.queue = (*C.native_queue)(p.Queue.Pointer())

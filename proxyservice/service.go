@@ -72,6 +72,9 @@ const (
 // assigns memories and semaphores their ids and makes the channels. All its methods
 // may be called from any goroutine, also while it runs.
 //
+// Once the group of a channel's connection has failed (see package communicator), what kernels ask
+// of the channel is taken from the ring and dropped. Handler serves its own triggers all the same.
+//
 // Its ring is the only pinned memory that it takes.
 //
 // What channels of one connection ask for is done in the order of the ring, and so is

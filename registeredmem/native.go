@@ -11,6 +11,7 @@ func init() {
 	native.RangeOf = func(m any) *native.Range { return m.(*Memory).asRange() }
 	native.JoinRegistry = func(r any, wait func(context.Context) error) func() { return r.(*Registry).join(wait) }
 	native.WhenShort = func(r any, after time.Duration, tell func(error)) { r.(*Registry).server.WhenShort(after, tell) }
+	native.FailedOf = func(r any) *native.Flag { return r.(*Registry).failed }
 	native.InstanceOf = func(r any) uint64 { return r.(*Registry).instance }
 	native.TraceRegistry = func(r any, t *native.Trace) { r.(*Registry).trace.Store(t) }
 	native.TraceOf = func(r any) *native.Trace { return r.(*Registry).trace.Load() }

@@ -50,7 +50,8 @@ type Options struct {
 // peers' that it has imported.
 type Registry struct {
 	options  Options
-	instance uint64 // random: differs from that of an earlier registry of the rank
+	instance uint64       // random: differs from that of an earlier registry of the rank
+	failed   *native.Flag // see native.FailedOf
 	server   *fdpass.Server
 
 	ctx               context.Context // ends when Close begins
@@ -101,7 +102,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		}
 	}
 	r := &Registry{
-		options: o, instance: randomInstance(),
+		options: o, instance: randomInstance(), failed: native.NewFlag(),
 		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, transfers: map[*transfers]struct{}{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())

@@ -135,6 +135,9 @@ var (
 	// withdraws a memory, until leave is called. ctx ends with the registry's
 	// timeout.
 	JoinRegistry func(registry any, wait func(ctx context.Context) error) (leave func())
+	// FailedOf returns the flag of a *registeredmem.Registry that is to be set when its group has
+	// failed, before kernels are told: proxies then drop what triggers ask of the registry's connections.
+	FailedOf func(registry any) *Flag
 	// WhenShort has tell called when a *registeredmem.Registry has had no descriptor, or no
 	// memory, for a peer that asks for a memory, for the time after. It may not close the
 	// registry.

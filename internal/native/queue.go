@@ -42,6 +42,7 @@ type Path struct {
 	Registry uint64 // of the memories that it takes
 	Rank     int    // whose memory it reads
 	Peer     int    // whose memory it writes
+	Failed   *Flag  // see FailedOf
 
 	// Asked is who asks for what is queued in this turn, for the race finder. A turn begins with
 	// nobody.
