@@ -35,7 +35,7 @@ type member struct {
 }
 
 func newMember(rank int, nc net.Conn, join joinMessage) *member {
-	m := &member{rank: rank, nc: nc, join: join, until: time.Now().Add(join.left)}
+	m := &member{rank: rank, nc: nc, join: join, until: time.Now().Add(join.left), silence: silence{far: elsewhere(nc) != nil}}
 	m.wake.L = &m.mu
 	return m
 }

@@ -23,7 +23,9 @@ const (
 	// askShare is the part after which ranks that are connected ask each other for one.
 	askShare = 20
 	// gapShare is the part by which the rank that looks may be late. If it is later, it was
-	// stopped, or had no CPU, and so perhaps were the others: silence counts from then on.
+	// stopped, or had no CPU, and so perhaps were the others of its host: their silence counts from
+	// then on. That of other hosts goes on, less the time in which nobody looked, and what they said
+	// meanwhile has gapShare to be read.
 	gapShare = 5
 	// quietShare is the part after which a rank that others wait for is suspected.
 	quietShare = 4
@@ -31,6 +33,7 @@ const (
 
 // A silence is what is known of the signs of life of one that gives them.
 type silence struct {
+	far         bool // it is of another machine
 	beats       uint64
 	heard, look time.Time
 }
@@ -38,11 +41,16 @@ type silence struct {
 // lasts reports whether there was no sign of life for the time-out; beats counts them. It
 // is called at least beatShare times in that time.
 func (s *silence) lasts(now time.Time, beats uint64, timeout time.Duration) bool {
-	late := s.look.IsZero() || now.Sub(s.look) > timeout/gapShare
-	s.look = now
-	if beats != s.beats || late {
+	gap := now.Sub(s.look)
+	late := gap > timeout/gapShare
+	switch {
+	case s.look.IsZero() || beats != s.beats || late && !s.far:
 		s.beats, s.heard = beats, now
+	case late:
+		silent := min(now.Sub(s.heard)-gap, timeout-timeout/gapShare)
+		s.heard = now.Add(-max(silent, 0))
 	}
+	s.look = now
 	return now.Sub(s.heard) >= timeout
 }
 
@@ -73,7 +81,7 @@ func (p *pulse) beat(timeout time.Duration, hears bool) {
 	go func() {
 		tick := time.NewTicker(timeout / beatShare)
 		defer tick.Stop()
-		var s silence
+		s := silence{far: elsewhere(p.Conn) != nil}
 		alive := frame{kind: frameAlive}.encode()
 		for {
 			select {
@@ -144,7 +152,7 @@ func (b *Bootstrap) ask(now time.Time, known map[*conn]*silence, timeout time.Du
 		}
 		asked[c] = true
 		if known[c] == nil {
-			known[c] = &silence{}
+			known[c] = &silence{far: elsewhere(c.nc) != nil}
 		}
 		if known[c].lasts(now, c.signs.Load(), timeout) {
 			silent = p.rank

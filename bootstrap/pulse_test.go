@@ -212,29 +212,41 @@ func TestSlowToComeIsNotSilent(t *testing.T) {
 	}
 }
 
-// A rank that looks too late has perhaps been stopped itself.
+// A rank that looks too late has perhaps been stopped itself, with those of its machine. The silence of
+// another machine goes on, and what came meanwhile has time to be read.
 func TestSilenceAfterAGap(t *testing.T) {
-	const timeout = 5 * time.Second
-	now := time.Unix(1000, 0)
-	var s silence
-	after := func(d time.Duration, beats uint64) bool {
-		now = now.Add(d)
-		return s.lasts(now, beats, timeout)
-	}
-	if after(0, 0) || after(500*time.Millisecond, 1) || after(time.Minute, 1) || after(500*time.Millisecond, 1) {
-		t.Error("silence while nobody looked counts")
-	}
-	silent := false
-	for range 8 {
-		silent = silent || after(500*time.Millisecond, 1)
-	}
-	if silent || after(time.Millisecond, 2) {
-		t.Error("silence is found too early")
-	}
-	for range 10 {
-		silent = after(500*time.Millisecond, 2)
-	}
-	if !silent {
-		t.Error("silence is not found")
+	const timeout, often = 5 * time.Second, 500 * time.Millisecond
+	for name, test := range map[string]struct {
+		far         bool
+		before      int // looks until the gap, each often after the other
+		early, last int // looks after it until silence is not, and is, found
+	}{
+		"this machine":                {before: 8, early: 9, last: 10},
+		"another":                     {far: true, before: 4, early: 5, last: 6},
+		"another that is about to be": {far: true, before: 9, early: 1, last: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, s := time.Unix(1000, 0), silence{far: test.far}
+			looks := func(n int, beats uint64) (silent bool) {
+				for range n {
+					now = now.Add(often)
+					silent = s.lasts(now, beats, timeout)
+				}
+				return silent
+			}
+			if looks(1, 1) || looks(test.before, 1) {
+				t.Error("silence is found before the gap")
+			}
+			now = now.Add(time.Minute - often)
+			if looks(1, 1) || looks(test.early, 1) {
+				t.Error("silence while nobody looked counts")
+			}
+			if heard := s; heard.lasts(now.Add(often), 2, timeout) {
+				t.Error("what is heard does not end the silence")
+			}
+			if !looks(test.last-test.early, 1) {
+				t.Error("silence is not found")
+			}
+		})
 	}
 }
