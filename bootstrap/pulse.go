@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/grace"
 )
 
 const (
@@ -22,11 +23,6 @@ const (
 	beatShare = 10
 	// askShare is the part after which ranks that are connected ask each other for one.
 	askShare = 20
-	// gapShare is the part by which the rank that looks may be late. If it is later, it was
-	// stopped, or had no CPU, and so perhaps were the others of its host: their silence counts from
-	// then on. That of other hosts goes on, less the time in which nobody looked, and what they said
-	// meanwhile has gapShare to be read.
-	gapShare = 5
 	// quietShare is the part after which a rank that others wait for is suspected.
 	quietShare = 4
 )
@@ -39,16 +35,16 @@ type silence struct {
 }
 
 // lasts reports whether there was no sign of life for the time-out; beats counts them. It
-// is called at least beatShare times in that time.
+// is called at least beatShare times in that time. After a gap in which nobody looked, silence on
+// this machine counts from then on, as perhaps nobody ran there; see grace.AfterGap for others.
 func (s *silence) lasts(now time.Time, beats uint64, timeout time.Duration) bool {
 	gap := now.Sub(s.look)
-	late := gap > timeout/gapShare
+	late := gap > timeout/grace.GapShare
 	switch {
 	case s.look.IsZero() || beats != s.beats || late && !s.far:
 		s.beats, s.heard = beats, now
 	case late:
-		silent := min(now.Sub(s.heard)-gap, timeout-timeout/gapShare)
-		s.heard = now.Add(-max(silent, 0))
+		s.heard = grace.AfterGap(s.heard, now, gap, timeout)
 	}
 	s.look = now
 	return now.Sub(s.heard) >= timeout

@@ -34,7 +34,7 @@ type failure struct {
 
 	mu      sync.Mutex
 	cause   error
-	proxies *native.Flag // stops those of the group's connections
+	proxies *native.Flag // once it is set, they drop what kernels ask for
 }
 
 // The channel numbers of waits that belong to no channel. For the host group, the
@@ -197,7 +197,7 @@ func (f *failure) failBy(culprit int, err error) {
 	f.boot.Abort(err)
 }
 
-// stops has a failure of the group set the flag by which proxies drop what kernels ask for.
+// stops has a failure of the group set the flag of its proxies, before the abort word.
 func (f *failure) stops(proxies *native.Flag) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

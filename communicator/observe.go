@@ -15,6 +15,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -95,12 +96,7 @@ const (
 	// one count that has ended, too, also if the next kernel waits for the same: a wait that
 	// passed its deadline may have let the rank's next kernel do what ended others.
 	noteFresh = 300 * time.Millisecond
-	// gapShare is the part of the heartbeat time-out by which this rank may be late
-	// itself. If it is later, it was stopped, or had no CPU, and so perhaps had others of its
-	// host: their silence counts from then on. That of a rank which is seen to be stopped goes
-	// on, but for the time in which this rank did not run, and so does that of other hosts.
-	gapShare = 5
-	// quietShare is the part after which a rank is suspected: it may soon count as silent.
+	// quietShare is the part of the heartbeat time-out after which a rank is suspected: it may soon count as silent.
 	quietShare = 4
 	// mostStuck is how long a wait or a handler that a failed wait leads to has lasted
 	// to count as stuck itself, at most.
@@ -334,13 +330,15 @@ func tellingFirst(a, b verdict.Wait) int {
 		cmp.Compare(ended(a), ended(b)), cmp.Compare(b.For, a.For), cmp.Compare(a.Block, b.Block))
 }
 
-// listen notes whose beats have moved. The caller holds mu.
+// listen notes whose beats have moved. After a gap in which this rank did not run, the silence of its
+// host's ranks counts from then on, as they perhaps had no CPU either. That of a rank which is seen to be
+// stopped goes on, but for the gap, and that of other hosts as grace.AfterGap says. The caller holds mu.
 func (o *observer) listen(now time.Time) {
-	if gap := now.Sub(o.ticked); gap > o.heartbeat/gapShare {
+	if gap := now.Sub(o.ticked); gap > o.heartbeat/grace.GapShare {
 		for i := range o.lives {
 			switch l := &o.lives[i]; {
 			case o.owners[i] != o.owners[o.c.Rank()]:
-				l.moved = o.afterGap(l.moved, gap, now)
+				l.moved = grace.AfterGap(l.moved, now, gap, o.heartbeat)
 			case o.heartbeat > 0 && o.stopped(i):
 				l.moved = l.moved.Add(gap)
 			default:
@@ -348,7 +346,7 @@ func (o *observer) listen(now time.Time) {
 			}
 		}
 		for rank, heard := range o.leaders {
-			o.leaders[rank] = o.afterGap(heard, gap, now)
+			o.leaders[rank] = grace.AfterGap(heard, now, gap, o.heartbeat)
 		}
 	}
 	o.ticked = now
@@ -357,13 +355,6 @@ func (o *observer) listen(now time.Time) {
 			o.lives[rank] = life{beat, now}
 		}
 	}
-}
-
-// afterGap returns since when a rank of another host counts as silent, of which this rank heard last at
-// heard, after a gap in which this rank did not run. What came meanwhile has time to be read.
-func (o *observer) afterGap(heard time.Time, gap time.Duration, now time.Time) time.Time {
-	silent := min(now.Sub(heard)-gap, o.heartbeat-o.heartbeat/gapShare)
-	return now.Add(-max(silent, 0))
 }
 
 // stopped reports whether a rank's process is seen to be stopped. The caller holds mu.

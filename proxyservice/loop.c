@@ -150,7 +150,9 @@ enum { SERVED = -1 };
 
 // dropped reports whether a job is not to be done, since its group has failed. A kernel that was queued
 // behind one whose wait ended with that may have asked for it, and the peer, which has not heard yet,
-// would take what it sends for the other's. The trigger was read before.
+// would take what it sends for the other's. The flag is set before the abort word that ended that wait,
+// and read here after the acquiring loads of the trigger, whose push orders what its kernel knew of before
+// it: so it is seen for all triggers of kernels that began after the wait's end.
 static bool dropped(const proxy_job* j) {
   return (j->verdict == PROXY_NATIVE || j->verdict == PROXY_MOVE) &&
          __atomic_load_n(j->port->connection->failed, __ATOMIC_ACQUIRE) != 0;

@@ -1,4 +1,5 @@
-// Package grace waits for news that another goroutine of this process brings.
+// Package grace gives news time to come: what another goroutine of this process brings, and what
+// others said while this process did not run.
 package grace
 
 import "time"

@@ -21,6 +21,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
@@ -599,10 +600,6 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 	return o
 }
 
-// restart is the part of the heartbeat time-out for which a rank that did not run counts the silence of
-// others anew.
-const restart = 5
-
 // paused returns by how much a run's last error may be late. News wait for each rank that they pass
 // while it does not run, a rank that makes no call returns no error, and one that is to find another's
 // silence may begin to count anew once it runs again.
@@ -612,7 +609,7 @@ func (r *run) paused(ranks []*process, began int64, late time.Duration) (excuse 
 		if end := p.event("end"); end != nil && (i != r.Victim || !r.fault.beats) {
 			sum, longest := paused(end.Pauses, began, began+int64(late))
 			excuse += sum
-			if r.fault.beats && longest >= r.Heartbeat/restart {
+			if r.fault.beats && longest >= r.Heartbeat/grace.GapShare {
 				anew = r.Heartbeat
 			}
 		}

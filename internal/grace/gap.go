@@ -1,0 +1,15 @@
+package grace
+
+import "time"
+
+// GapShare is the part of a heartbeat time-out by which the one that looks for signs of life may be
+// late. If it is later, it was stopped, or had no CPU, and so perhaps were others of its host.
+const GapShare = 5
+
+// AfterGap returns since when one of another host counts as silent, of whom a sign of life was last
+// found at heard, after a gap in which nobody looked: its silence goes on, less the gap, and what it
+// said meanwhile has GapShare of the time-out to be read.
+func AfterGap(heard, now time.Time, gap, timeout time.Duration) time.Time {
+	silent := min(now.Sub(heard)-gap, timeout-timeout/GapShare)
+	return now.Add(-max(silent, 0))
+}
