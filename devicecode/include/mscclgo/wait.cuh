@@ -66,6 +66,10 @@ constexpr uint32_t kPollsBetweenLooks = 1024;
 constexpr int64_t kNoteAfter = 1000000;
 constexpr uint64_t kNoteInterval = 4000000;
 
+// kJudging is how long the host may take to make the group fail of a wait that has passed its
+// deadline, in nanoseconds. Where a watch is of no communicator, nobody does.
+constexpr uint64_t kJudging = 200000000;
+
 // Look is what a wait has learned from its watch.
 struct Look {
   WaitResult result;
@@ -93,6 +97,17 @@ MSCCLGO_DEVICE void noteWait(const Watch& watch, uint64_t start, uint64_t now, b
   }
 }
 
+// awaitFailure waits, from now on, until the host has made the group fail of a wait that has passed its
+// deadline, for kJudging at most. A kernel that is queued behind this one begins after that, so that
+// proxies drop what it asks for: a peer might take it for what this one did not send.
+inline __device__ __noinline__ void awaitFailure(const GroupStatus* status, uint64_t now) {
+  while (load<Scope::System, Order::Relaxed>(&status->aborted) == 0 && nanoseconds() - now < kJudging) {
+#if defined(__CUDA_ARCH__)
+    __nanosleep(20000);  // the loads cross PCIe, perhaps of all threads
+#endif
+  }
+}
+
 // lookAt is look.
 template <class... Expected>
 MSCCLGO_DEVICE Look lookAt(const Watch& watch, uint64_t start, Expected... expected) {
@@ -110,6 +125,7 @@ MSCCLGO_DEVICE Look lookAt(const Watch& watch, uint64_t start, Expected... expec
   // read-modify-writes on host memory.
   uint64_t report = uint64_t(1) << 63 | uint64_t(watch.channel) << 32 | watch.peer;
   store<Scope::System, Order::Relaxed>(&watch.status->firstFailed, report);
+  awaitFailure(watch.status, now);
   return {WaitResult::TimedOut, start};
 }
 
