@@ -16,6 +16,11 @@ import (
 // rendezvous to say which rank has failed, and to take its own word.
 const verdictPatience = time.Second
 
+// alonePatience bounds how long a rank whose connection to the rendezvous has ended waits for the
+// others, where the heartbeat time-out is not longer. It may be about to be connected, so that
+// the rendezvous is no longer needed, or the rendezvous has told the others that it is dead.
+const alonePatience = 2 * time.Second
+
 // shortTime is how long a rank may have no descriptor for one that dials while the ranks
 // connect to each other.
 const shortTime = time.Second
@@ -38,16 +43,18 @@ func (b *Bootstrap) short(err error) {
 type formation struct {
 	b     *Bootstrap
 	nc    *pulse
+	over  chan struct{} // closed when link has returned
 	ended chan struct{} // closed when the rendezvous says no more
 }
 
 // assemble connects this rank with its parent in the tree and returns when all
 // ranks have done so. nc is the connection to the rendezvous, which it closes.
 func (b *Bootstrap) assemble(ctx context.Context, nc *pulse) error {
-	f := &formation{b: b, nc: nc, ended: make(chan struct{})}
+	f := &formation{b: b, nc: nc, over: make(chan struct{}), ended: make(chan struct{})}
 	b.acc.WhenShort(shortTime, b.short)
 	go f.listen()
 	err := f.link(ctx)
+	close(f.over)
 	if err == nil {
 		b.mu.Lock()
 		b.linked = true
@@ -79,10 +86,26 @@ func (f *formation) listen() {
 		// Else each rank would take the next above, which ends because of it, for dead.
 		b.fail(failure{rank: 0, seenBy: b.rank, kind: mscclgo.ErrRemote,
 			text: fmt.Sprintf("the rendezvous, which it holds, ended before the ranks were connected: its process has ended (%v)", err)})
+	case err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
+		f.alone(err)
 	case err == nil && news.kind == frameFailed && news.tag < uint64(b.size):
 		if why, err := decodeFailure(int(news.tag), news.payload); err == nil {
 			b.fail(why)
 		}
+	}
+}
+
+// alone fails the group, from which this rank hears no more, unless it is connected soon.
+func (f *formation) alone(err error) {
+	b := f.b
+	patience := time.NewTimer(max(alonePatience, b.options.HeartbeatTimeout))
+	defer patience.Stop()
+	select {
+	case <-f.over:
+	case <-b.failed:
+	case <-patience.C:
+		b.fail(failure{rank: b.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote,
+			text: fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected (%v)", err)})
 	}
 }
 

@@ -100,6 +100,31 @@ func TestStopBeforeTheFirstConnection(t *testing.T) {
 	}
 }
 
+// A rank's connection to the rendezvous breaks when it has the table. The rendezvous takes it for dead, and the
+// others end: it does not wait for them until its time is up.
+func TestRendezvousLostBeforeTheFirstConnection(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	ctx := testContext(t)
+	o := Options{Rank: 0, Size: 2, ID: r.ID(), HeartbeatTimeout: time.Second, Logger: quiet}
+	other := make(chan func(), 1)
+	go func() { other <- halfway(t, ctx, Options{Rank: 1, Size: 2, ID: r.ID()}) }()
+	b, nc, err := join(ctx, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer (<-other)()
+	raw := nc.Conn.(*net.TCPConn)
+	raw.CloseRead()
+	raw.CloseWrite()
+	start := time.Now()
+	wantError(t, b.assemble(ctx, nc), mscclgo.ErrAborted, "the rendezvous considers this rank failed", "its connection to the rendezvous ended")
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	b.Close()
+}
+
 // Two ranks are to dial something that is not an address.
 func TestAddressThatDoesNotResolve(t *testing.T) {
 	noLeaks(t)
