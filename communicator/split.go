@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -74,7 +75,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	if id, err = k.open(all[ranks[0]]); err != nil {
 		return nil, k.errorf(mscclgo.ErrRemote, ranks[0], "its message is malformed: %w", err)
 	}
-	child, err := c.newChild(ctx, slices.Index(ranks, c.Rank()), len(ranks), string(id))
+	child, err := c.newChild(ctx, ranks, string(id))
 	if err != nil {
 		peer := mscclgo.NoRank // by the number that it has in this group
 		if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(ranks) {
@@ -116,8 +117,8 @@ func (c *Communicator) newRendezvous() (*bootstrap.Rendezvous, error) {
 	return bootstrap.NewRendezvous(":0", c.options.Logger)
 }
 
-// newChild returns the communicator of a group that meets at an id.
-func (c *Communicator) newChild(ctx context.Context, rank, size int, text string) (*Communicator, error) {
+// newChild returns the communicator of a group of these ranks, which meet at an id.
+func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (*Communicator, error) {
 	var o bootstrap.Options
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
 		o = boot.Options()
@@ -126,7 +127,7 @@ func (c *Communicator) newChild(ctx context.Context, rank, size int, text string
 	if o.ID, err = bootstrap.ParseUniqueID(text); err != nil {
 		return nil, err
 	}
-	o.Rank, o.Size, o.Timeout = rank, size, c.options.Timeout
+	o.Rank, o.Size, o.Timeout = slices.Index(ranks, c.Rank()), len(ranks), c.options.Timeout
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -138,11 +139,24 @@ func (c *Communicator) newChild(ctx context.Context, rank, size int, text string
 	options.Trace = "" // the parent's file
 	child, err := New(ctx, boot, c.dev, options)
 	if err != nil {
-		boot.Abort(err)
+		c.failChild(boot, ranks, err)
 		return nil, errors.Join(err, boot.Close())
 	}
 	child.owned = append(child.owned, boot.Close)
 	return child, nil
+}
+
+// failChild fails a group of these ranks because of err, or, where this group has failed because of
+// one of them, in that one's name: it may be stopped, and boot's Close is not to wait until it reads the news.
+func (c *Communicator) failChild(boot *bootstrap.Bootstrap, ranks []int, err error) {
+	why := c.boot.Err()
+	if why != nil {
+		if culprit := slices.Index(ranks, blame.Culprit(why, mscclgo.NoRank)); culprit >= 0 {
+			boot.Blame(culprit, fmt.Errorf("the group that was split has failed, by whose numbers ranks are named: %w", why))
+			return
+		}
+	}
+	boot.Abort(err)
 }
 
 // cipher returns what encrypts messages of a call for the ranks of the group.
