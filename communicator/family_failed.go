@@ -2,7 +2,9 @@ package communicator
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -54,6 +56,23 @@ func (k *kin) number(rank int) int {
 		return mscclgo.NoRank
 	}
 	return k.numbers[rank]
+}
+
+// mostRenumbered is how many ranks a text has with both their numbers.
+const mostRenumbered = 8
+
+// renumbered says which ranks of this group those of another are, unless they are the same or many.
+func (k *kin) renumbered(other *kin) string {
+	if slices.Equal(k.numbers, other.numbers) || len(other.numbers) > mostRenumbered {
+		return ""
+	}
+	var all []string
+	for i, number := range other.numbers {
+		if here := slices.Index(k.numbers, number); here >= 0 {
+			all = append(all, fmt.Sprintf("%d is rank %d here", i, here))
+		}
+	}
+	return " (" + strings.Join(all, ", ") + ")"
 }
 
 // failing returns what the family shall know of an error of this group, which is due to the culprit
@@ -109,22 +128,24 @@ func (c *Communicator) noteError(err error) {
 	}
 }
 
-// culprit returns the rank that an error of another group of the family names, by its number in the
-// outer group, or NoRank, and reports whether it is such an error.
-func (o *observer) culprit(err error) (number int, ok bool) {
+// failedElsewhere returns the failure of another group of the family which err is, or nil.
+func (o *observer) failedElsewhere(err error) *failing {
 	k := o.kin.Load()
 	if k == nil {
-		return mscclgo.NoRank, false
+		return nil
 	}
 	k.family.mu.Lock()
 	fails := slices.Clone(k.family.fails)
 	k.family.mu.Unlock()
 	for _, f := range slices.Backward(fails) { // those that quote others are newer
 		if errors.Is(err, f.err) {
-			return f.culprit, f.of != k
+			if f.of == k {
+				return nil
+			}
+			return f
 		}
 	}
-	return mscclgo.NoRank, false
+	return nil
 }
 
 // ofOther returns an error of another group of this rank, which names ranks by their numbers there,
@@ -134,13 +155,13 @@ func (c *Communicator) ofOther(kind mscclgo.Kind, op string, err error) (culprit
 	if c.failure == nil || err == nil {
 		return mscclgo.NoRank, nil
 	}
-	number, ok := c.failure.observer.culprit(err)
-	if !ok {
+	f := c.failure.observer.failedElsewhere(err)
+	if f == nil {
 		return mscclgo.NoRank, nil
 	}
-	k := c.failure.observer.kin.Load()
+	k, number := c.failure.observer.kin.Load(), f.culprit
 	culprit = slices.Index(k.numbers, number) // which is NoRank where there is none
-	text := "another group of this rank has failed, by whose numbers ranks are named: " + err.Error()
+	text := "another group of this rank has failed, by whose numbers ranks are named" + k.renumbered(f.of) + ": " + err.Error()
 	if number != mscclgo.NoRank && culprit == mscclgo.NoRank {
 		text = verdict.Outsider(text, number)
 	}

@@ -127,9 +127,9 @@ func TestErrorThatUsesTheFamily(t *testing.T) {
 	part := split(outer, clock, 1, 0)
 	part[0].note(part[0].failing(errors.New("it failed"), mscclgo.NoRank, 0), true)
 	asked := 0
-	outer[1].culprit(&reentrant{func() {
+	outer[1].failedElsewhere(&reentrant{func() {
 		if asked++; asked == 1 {
-			outer[1].culprit(errors.New("another"))
+			outer[1].failedElsewhere(errors.New("another"))
 		}
 	}})
 	if asked == 0 {

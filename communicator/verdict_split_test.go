@@ -161,9 +161,9 @@ func TestAbortByPart(t *testing.T) {
 	}
 	blames(t, "the part", p.part, 0, "rank 0 did not come")
 	p.comms[1].Abort(fmt.Errorf("step 3: %w", p.part[1].Err()))
-	blames(t, "the outer group", p.comms, 2, "another group of this rank has failed, by whose numbers ranks are named")
+	blames(t, "the outer group", p.comms, 2, "another group of this rank has failed, by whose numbers ranks are named (0 is rank 2 here, 1 is rank 1 here, 2 is rank 0 here)")
 	other[1].Abort(p.part[1].Err())
-	blames(t, "the other part", other, 1, "rank 0 did not come")
+	blames(t, "the other part", other, 1, "rank 0 did not come", "(0 is rank 1 here, 1 is rank 0 here)")
 	settled(t, p.all)
 }
 

@@ -19,6 +19,8 @@ type fault struct {
 	// either is set if the victim's peers cannot tell which end has failed: each error
 	// names one end, and the victim is one of the two.
 	either bool
+	// miscounts is set if the victim signals more or less often than its peers wait.
+	miscounts bool
 	// network is set if the fault is one of the network between hosts.
 	network bool
 }
@@ -35,8 +37,8 @@ var faults = []fault{
 	{name: "no descriptors", bound: time.Second, outside: true, tolerated: true},
 	{name: "no memory", bound: time.Second, outside: true, tolerated: true},
 	{name: "disk full", bound: time.Second, tolerated: true},
-	{name: "no signal", bound: 200 * time.Millisecond, waits: true},
-	{name: "other grid", bound: 200 * time.Millisecond, waits: true},
+	{name: "no signal", bound: 200 * time.Millisecond, waits: true, miscounts: true},
+	{name: "other grid", bound: 200 * time.Millisecond, waits: true, miscounts: true},
 	{name: "no call", bound: 200 * time.Millisecond, waits: true},
 	{name: "other call", bound: 200 * time.Millisecond, waits: true},
 	{name: "handler blocks", bound: 200 * time.Millisecond, waits: true},

@@ -93,7 +93,7 @@ func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step 
 	if err := get(data, w.inbox.Buffer, at+to); err != nil {
 		return err
 	}
-	w.checked(func() int { return typ.Wrong(data, w.seed(step, ranks[left])) })
+	w.pauses.alone(func() { w.moved(typ.Wrong(data, w.seed(step, ranks[left]))) })
 	return nil
 }
 
@@ -136,7 +136,7 @@ func (w *worker) trade(ctx context.Context, random *rand.Rand, step int) error {
 		wrong++
 	}
 	w.given[slot] = w.seed(step, me)
-	w.check(wrong)
+	w.moved(wrong)
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 
 // A pause is a time in which a rank could not return an error, from when to when, in Unix nanoseconds:
 // its process did not run, since it was stopped or got no CPU, or the rank was about its own, such as to
-// check elements, and made no call.
+// check elements or to open the driver, and made no call.
 type pause struct {
 	From, To int64
 	Own      bool
