@@ -142,8 +142,9 @@ inline __device__ __noinline__ Look look(Watch watch, uint64_t start, uint64_t e
 // waitUntil calls ready() until it returns true, the watch's deadline passes, or the
 // group fails. Any thread may call it. It orders no memory: that is for the accesses in
 // ready(), whose result nothing but memory decides. A wait that timed out is reported to the
-// host, where the communicator makes it the group's error. A wait for a signal may give its
-// number, expected, which the host is told if the wait lasts.
+// host, where the communicator makes it the group's error; it returns when that is done, 0.2 s
+// after the deadline at most. A wait for a signal may give its number, expected, which the host
+// is told if the wait lasts.
 template <class Ready, class... Expected>
 MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready, Expected... expected) {
   uint64_t start = 0;

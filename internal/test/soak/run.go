@@ -43,6 +43,7 @@ type run struct {
 	ranks      int
 	beside     int           // ranks of the other group
 	transports []string      // that each rank may use
+	span       time.Duration // of a run without a fault
 	delay      time.Duration // of a fault from outside
 	mark       string
 	temp       string // for all its temporary files
@@ -102,6 +103,7 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	}
 	r.Victim = random.IntN(r.ranks)
 	r.At = random.IntN(r.Steps)
+	r.span = span
 	r.delay = time.Duration(random.Float64() * float64(span))
 	if random.IntN(3) == 0 {
 		r.beside = 2
@@ -485,7 +487,7 @@ func (r *run) group() (outcome, error) {
 
 // patience is how long the ranks may take to end.
 func (r *run) patience() time.Duration {
-	patience := r.fault.bound + time.Duration(r.slack*float64(30*time.Second))
+	patience := r.fault.bound + time.Duration(r.slack*float64(30*time.Second)) + 2*r.span // GPUs may take long to open
 	if r.fault.name == "disk full" {
 		patience += time.Minute
 	}
