@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
+	"github.com/mscclgo/mscclgo/internal/test/detector"
 )
 
 //go:embed testdata/orders.cu
@@ -53,6 +54,14 @@ func number(t *testing.T, otherwise int) int {
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return n
+}
+
+// fewer is a number of schedules, or one of each scheduler where the race detector runs: of kernels it sees nothing.
+func fewer(n int) int {
+	if detector.Enabled {
+		return min(n, len(explore.Schedulers))
 	}
 	return n
 }
@@ -218,7 +227,7 @@ func found(t *testing.T, names []string, weak bool) {
 // TestStrong finds no mistake that shows only where loads get old values where they do not.
 func TestStrong(t *testing.T) {
 	rank := rankOf(cases("WEAK"), false)
-	for n := range number(t, 2*len(explore.Schedulers)) {
+	for n := range number(t, fewer(2*len(explore.Schedulers))) {
 		if o, err := run(t, schedule(n), ranks, rank); err != nil {
 			t.Fatalf("schedule %d: %v, %q", n, err, o.Uncontrolled)
 		}
@@ -229,7 +238,7 @@ func TestStrong(t *testing.T) {
 func TestMended(t *testing.T) {
 	rank := rankOf(append(cases("CASE"), cases("WEAK")...), true)
 	different := orderings{}
-	for n := range number(t, 4*len(explore.Schedulers)) {
+	for n := range number(t, fewer(4*len(explore.Schedulers))) {
 		p := schedule(n)
 		p.Weak = n%2 == 1
 		o, err := run(t, p, ranks, rank)
@@ -250,7 +259,7 @@ func TestAllReduce(t *testing.T) {
 		t.Run(algorithm, func(t *testing.T) {
 			rule := collective.Rule{Link: "*", Kind: collective.AllReduce, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: algorithm, Blocks: 2, Threads: 64}}
 			different := orderings{}
-			for n := range number(t, 2*len(explore.Schedulers)) {
+			for n := range number(t, fewer(2*len(explore.Schedulers))) {
 				p := schedule(n)
 				p.Weak = n%2 == 0
 				o, err := run(t, p, 2, func(ctx context.Context, comm *communicator.Communicator) error {

@@ -102,7 +102,7 @@ func TestOverlap(t *testing.T) {
 				if !found {
 					t.Errorf("not found in %d schedules", schedules)
 				}
-				for _, p := range plans(number(t, 4*len(explore.Schedulers))) {
+				for _, p := range plans(number(t, fewer(4*len(explore.Schedulers)))) {
 					o, err := run(t, p, 1, overlapped(name, true, captured))
 					if err != nil || o.Ended != "" || len(o.Uncontrolled) > 0 {
 						t.Fatalf("mended, seed %d: %v, %q, %q", p.Seed, err, o.Ended, o.Uncontrolled)
