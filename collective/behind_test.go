@@ -18,26 +18,27 @@ import (
 // counts: what these send once the first has failed is not taken for the first one's.
 func TestCallsBehindOneThatFails(t *testing.T) {
 	o := communicator.Options{Timeout: time.Second, Scratch: 256 << 10}
-	for _, twice := range []bool{false, true} {
-		t.Run(fmt.Sprintf("one host/the first rank waits longer %v", twice), func(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprintf("one host/late %v", late), func(t *testing.T) {
 			testgroup.Run(t, 4, o, func(ctx context.Context, comm *communicator.Communicator) error {
-				return callsBehind(ctx, comm, twice)
+				return callsBehind(ctx, comm, late)
 			})
 		})
 		for _, hosts := range [][]int{{0, 1, 2, 3}, {0, 1, 2, 2}} {
-			t.Run(fmt.Sprintf("hosts %v/the first rank waits longer %v", hosts, twice), func(t *testing.T) {
+			t.Run(fmt.Sprintf("hosts %v/late %v", hosts, late), func(t *testing.T) {
 				each := testgroup.Network(hosts...)
 				for rank := range each {
 					each[rank].Timeout = o.Timeout
 				}
 				testgroup.RunEach(t, each, func(ctx context.Context, comm *communicator.Communicator) error {
-					return callsBehind(ctx, comm, twice)
+					return callsBehind(ctx, comm, late)
 				})
 			})
 		}
 	}
 }
 
+// callsBehind is one rank's part. Late, ranks 2 and 3 come to the calls when rank 1 waits already.
 func callsBehind(ctx context.Context, comm *communicator.Communicator, late bool) error {
 	rank, ranks := comm.Rank(), comm.Size()
 	runner, err := New(ctx, comm, Options{})

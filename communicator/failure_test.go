@@ -122,7 +122,19 @@ func TestDeviceTimeout(t *testing.T) {
 	}
 }
 
-// TestBarrierTimeout is the same for a barrier of the group.
+// TestTimedOutWaitEndsAfterItsGroup has a kernel's wait pass its deadline: when the kernel has ended, the group
+// has failed, so that proxies drop what kernels behind it ask for.
+func TestTimedOutWaitEndsAfterItsGroup(t *testing.T) {
+	comms := group(t, 2, communicator.Options{Timeout: verdictTimeout})
+	all := workers(t, comms)
+	waiting(t, comms, all, 1, 0)
+	if err := all[0].stream.Synchronize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	failing(t, 0, comms[0].Err(), mscclgo.ErrTimeout, "rank 0, peer 1")
+}
+
+// TestBarrierTimeout is the same as TestDeviceTimeout for a barrier of the group.
 func TestBarrierTimeout(t *testing.T) {
 	comms := groupWith(t, []communicator.Options{{Timeout: time.Second}, {Timeout: time.Hour}})
 	all := workers(t, comms)
