@@ -3,10 +3,10 @@ package bootstrap
 import "net"
 
 // Options returns options with which this process can connect to another group of the
-// same machines: those of [Connect], without Rank, Size, ID and Timeout.
+// same machines: those of [Connect], without Rank, Size, ID, Timeout and Dead.
 func (b *Bootstrap) Options() Options {
 	o := b.options
-	o.Rank, o.Size, o.ID, o.Timeout = 0, 0, UniqueID{}, 0
+	o.Rank, o.Size, o.ID, o.Timeout, o.Dead = 0, 0, UniqueID{}, 0, nil
 	return o
 }
 

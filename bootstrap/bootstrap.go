@@ -129,16 +129,20 @@ func (b *Bootstrap) Close() error {
 }
 
 func (b *Bootstrap) close() {
+	dead := make([]bool, b.size)
+	for rank := range dead {
+		dead[rank] = b.options.Dead != nil && b.options.Dead(rank)
+	}
 	b.mu.Lock()
 	b.closing = true
 	close(b.closed)
 	for _, p := range b.peers {
 		for c := range p.conns {
 			switch f := b.failure; {
+			case dead[p.rank], f != nil && f.rank == p.rank && f.seenBy != p.rank:
+				c.nc.SetDeadline(time.Now().Add(newsPatience)) // it has failed, as others say: it may never read
 			case f == nil:
 				c.leave(time.Now())
-			case f.rank == p.rank && f.seenBy != p.rank:
-				c.nc.SetDeadline(time.Now().Add(newsPatience)) // others have found it failed: it may never read
 			default:
 				c.leave(f.told)
 			}

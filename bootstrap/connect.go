@@ -49,6 +49,11 @@ type Options struct {
 	// traffic is neither encrypted nor signed.
 	TLS bool
 
+	// Dead reports whether a rank is known to have failed, or to give no sign of life, by other means
+	// than this group's, such as another group of the same processes: closing does not wait until it
+	// has read the news. It must not block. Nil knows of none.
+	Dead func(rank int) bool
+
 	// Logger receives refused strangers, and ranks that leave or fail. Nil
 	// discards.
 	Logger *slog.Logger

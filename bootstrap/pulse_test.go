@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -166,6 +167,23 @@ func TestSilentNeighbour(t *testing.T) {
 				t.Errorf("Close took %v", took)
 			}
 		})
+	}
+}
+
+// A group fails because of one of two ranks that are silent, such as those of a host. Close does not wait
+// for the other either, where that is known.
+func TestCloseBesideTheDead(t *testing.T) {
+	const failed, silent = 2, 1
+	bs := groupOf(t, 4, Options{Dead: func(rank int) bool { return rank == silent }})
+	for _, rank := range []int{failed, silent} {
+		bs[rank].mu.Lock() // it handles nothing any more
+		defer bs[rank].mu.Unlock()
+	}
+	bs[0].Blame(failed, errors.New("it is silent"))
+	start := time.Now()
+	bs[0].Close()
+	if took := time.Since(start); took >= lingerTime {
+		t.Errorf("Close took %v", took)
 	}
 }
 

@@ -394,6 +394,14 @@ func (o *observer) silent(now time.Time) bool {
 	return false
 }
 
+// mute reports whether a rank, of any host, gave no sign of life for half the heartbeat time-out when this
+// one looked last, which is when the group failed, if it has.
+func (o *observer) mute(rank int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.board != nil && o.heartbeat > 0 && o.lives[rank].beat != gone && o.ticked.Sub(o.lives[rank].moved) >= o.heartbeat/2
+}
+
 // suspects reports whether a rank, of any host, has given no sign of life for so long that it may soon
 // count as silent, here or on a rank that hears it itself.
 func (o *observer) suspects() bool {
