@@ -128,7 +128,7 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 		return nil, err
 	}
 	o.Rank, o.Size, o.Timeout = slices.Index(ranks, c.Rank()), len(ranks), c.options.Timeout
-	o.Dead = func(rank int) bool { return c.dead(ranks[rank]) || c.failure.observer.mute(ranks[rank]) }
+	o.Dead = func(rank int) bool { return c.dead(ranks[rank]) }
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -54,6 +54,7 @@ type report struct {
 	Wrong  uint64   // elements
 	What   string   // the first step with wrong elements
 	Steps  int      // that are done
+	Told   int64    // when the rank knew that the group had failed, in Unix nanoseconds
 	Left   []string // what the rank has not released, though all is closed
 	Pauses []pause
 	Again  string // of a survivor that was to go on with others: "right", or why it was not
@@ -93,7 +94,7 @@ func rank(text string) {
 		err = communicator.Run(ctx, w.options(), w.run)
 	}
 	end.Pauses = w.pauses.list()
-	end.Wrong, end.What, end.Steps, end.Peer = w.wrong, w.firstWrong, w.done, mscclgo.NoRank
+	end.Wrong, end.What, end.Steps, end.Peer, end.Told = w.wrong, w.firstWrong, w.done, mscclgo.NoRank, w.toldAt.Load()
 	if err != nil {
 		end.Text = err.Error()
 		var e *mscclgo.Error
@@ -158,6 +159,7 @@ type worker struct {
 	doubtful      uint64 // wrong as well, if the group meets again: see moved
 	done          int
 	failedAt      int64
+	toldAt        atomic.Int64
 	pauses        pauses
 }
 
@@ -208,6 +210,7 @@ func (w *worker) work(ctx context.Context) error {
 	go func() {
 		select {
 		case <-comm.Done():
+			w.toldAt.Store(time.Now().UnixNano())
 			w.failPart(comm.Err()) // before calls there end with the context
 			stop()
 		case <-within.Done():

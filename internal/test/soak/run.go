@@ -585,7 +585,7 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		}
 		if end.Text != "" && i != r.Victim && began != 0 {
 			if late := time.Duration(end.Time - began); late >= o.late {
-				o.late, o.last = late, fmt.Sprintf("at rank %d: %s", i, end.Text)
+				o.late, o.last = late, fmt.Sprintf("at rank %d, %v after it was told: %s", i, time.Duration(end.Time-end.Told), end.Text)
 			}
 		}
 	}
