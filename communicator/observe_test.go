@@ -230,6 +230,36 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
+// TestMute has two ranks of another host, of which one fell silent and then that host: nothing waits for
+// either, but for those that told what they do until this rank looked no more.
+func TestMute(t *testing.T) {
+	all, clock := observers(0, 0, 2, 2)
+	heard := func(d time.Duration, ranks ...*observer) { // by rank 0, of the other host
+		for end := clock.Add(d); clock.Before(end); {
+			ticks(clock, all[0].compare, append(ranks, all[0], all[1])...)
+			if err := all[0].hear(2, all[2].relay(0, make([]uint64, 4)), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mute := func(when string, want ...bool) {
+		t.Helper()
+		for rank := range all {
+			if got := all[0].mute(rank); got != want[rank] {
+				t.Errorf("rank %d, %s: %v", rank, when, got)
+			}
+		}
+	}
+	heard(time.Minute, all[2], all[3])
+	mute("while all tell", false, false, false, false)
+	heard(3*time.Second, all[2])
+	mute("after one was silent", false, false, false, true)
+	ticks(clock, 3*time.Second, all[0], all[1])
+	mute("after its host was", false, false, true, true)
+	*clock = clock.Add(time.Minute)
+	mute("long after rank 0 has looked", false, false, true, true)
+}
+
 // departed is a bootstrap that one rank has left.
 type departed struct {
 	fullBootstrap
