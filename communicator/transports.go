@@ -135,7 +135,7 @@ func (c *Communicator) lostBy(users func(peer int, err error)) func(peer int, er
 // no sign of life, such as another rank of a host that is silent.
 func (c *Communicator) dead(peer int) bool {
 	var e *mscclgo.Error
-	return errors.As(c.boot.Err(), &e) && e.Peer == peer || c.failure != nil && c.failure.observer.mute(peer)
+	return errors.As(c.boot.Err(), &e) && e.Peer == peer || c.failure.observer.mute(peer)
 }
 
 // lostPatience is how long news of the cause may take where a connection breaks because of
