@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"weak"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -128,7 +129,11 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 		return nil, err
 	}
 	o.Rank, o.Size, o.Timeout = slices.Index(ranks, c.Rank()), len(ranks), c.options.Timeout
-	o.Dead = func(rank int) bool { return c.dead(ranks[rank]) }
+	parent := weak.Make(c) // which the child outlives
+	o.Dead = func(rank int) bool {
+		c := parent.Value()
+		return c != nil && c.dead(ranks[rank])
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
