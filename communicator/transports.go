@@ -131,11 +131,12 @@ func (c *Communicator) lostBy(users func(peer int, err error)) func(peer int, er
 	}
 }
 
-// dead reports whether a peer will not take what it is sent: the group has failed because of it, or it gives
-// no sign of life, such as another rank of a host that is silent.
+// dead reports whether a peer will not take what it is sent, as the group has failed because of it, or of
+// another while it gives no sign of life either, such as all ranks of a host that is silent.
 func (c *Communicator) dead(peer int) bool {
+	err := c.boot.Err()
 	var e *mscclgo.Error
-	return errors.As(c.boot.Err(), &e) && e.Peer == peer || c.failure.observer.mute(peer)
+	return errors.As(err, &e) && e.Peer == peer || err != nil && c.failure.observer.mute(peer)
 }
 
 // lostPatience is how long news of the cause may take where a connection breaks because of
