@@ -99,7 +99,9 @@ MSCCLGO_DEVICE void noteWait(const Watch& watch, uint64_t start, uint64_t now, b
 
 // awaitFailure waits, from now on, until the host has made the group fail of a wait that has passed its
 // deadline, for kJudging at most. A kernel that is queued behind this one begins after that, so that
-// proxies drop what it asks for: a peer might take it for what this one did not send.
+// proxies drop what it asks for: a peer might take it for what this one did not send. Relaxed will do:
+// the host sets the proxies' flag before the abort word, and what this thread has seen comes before the
+// end of its kernel, and so before the triggers of the next, which proxies acquire before they look.
 inline __device__ __noinline__ void awaitFailure(const GroupStatus* status, uint64_t now) {
   while (load<Scope::System, Order::Relaxed>(&status->aborted) == 0 && nanoseconds() - now < kJudging) {
 #if defined(__CUDA_ARCH__)
