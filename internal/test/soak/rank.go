@@ -54,7 +54,7 @@ type report struct {
 	Wrong  uint64   // elements
 	What   string   // the first step with wrong elements
 	Steps  int      // that are done
-	Told   int64    // when the rank knew that the group had failed, in Unix nanoseconds
+	Told   int64    // when the rank knew that the group had failed, in Unix nanoseconds, or 0
 	Left   []string // what the rank has not released, though all is closed
 	Pauses []pause
 	Again  string // of a survivor that was to go on with others: "right", or why it was not
@@ -185,7 +185,7 @@ func (w *worker) checked(wrong func() int) {
 // seldom, a wait takes a later signal for its own: what it reads counts once the group has met behind it.
 func (w *worker) moved(wrong int) {
 	w.check(wrong)
-	if slices.ContainsFunc(faults, func(f fault) bool { return f.name == w.Fault && f.miscounts }) {
+	if w.done >= w.At && slices.ContainsFunc(faults, func(f fault) bool { return f.name == w.Fault && f.miscounts }) {
 		w.wrong -= uint64(wrong)
 		w.doubtful += uint64(wrong)
 	}

@@ -487,7 +487,10 @@ func (r *run) group() (outcome, error) {
 
 // patience is how long the ranks may take to end.
 func (r *run) patience() time.Duration {
-	patience := r.fault.bound + time.Duration(r.slack*float64(30*time.Second)) + 2*r.span // GPUs may take long to open
+	patience := r.fault.bound + time.Duration(r.slack*float64(30*time.Second))
+	if strings.HasPrefix(r.Device, "cuda") {
+		patience += 2 * r.span // GPUs may take long to open
+	}
 	if r.fault.name == "disk full" {
 		patience += time.Minute
 	}
@@ -585,7 +588,10 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		}
 		if end.Text != "" && i != r.Victim && began != 0 {
 			if late := time.Duration(end.Time - began); late >= o.late {
-				o.late, o.last = late, fmt.Sprintf("at rank %d, %v after it was told: %s", i, time.Duration(end.Time-end.Told), end.Text)
+				o.late, o.last = late, fmt.Sprintf("at rank %d: %s", i, end.Text)
+				if end.Told != 0 {
+					o.last = fmt.Sprintf("%v after it was told, %s", time.Duration(end.Time-end.Told), o.last)
+				}
 			}
 		}
 	}
