@@ -129,7 +129,7 @@ func (b *Bootstrap) Close() error {
 }
 
 func (b *Bootstrap) close() {
-	dead := make([]bool, b.size)
+	dead := make([]bool, b.size) // asked ahead of the lock: Dead may look at other groups
 	for rank := range dead {
 		dead[rank] = b.options.Dead != nil && b.options.Dead(rank)
 	}

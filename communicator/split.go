@@ -153,7 +153,7 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 }
 
 // failChild fails a group of these ranks because of err, or, where this group has failed because of
-// one of them, in that one's name: it may be stopped, and boot's Close is not to wait until it reads the news.
+// one of them, in that one's name: the others of the new group are not to blame this rank.
 func (c *Communicator) failChild(boot *bootstrap.Bootstrap, ranks []int, err error) {
 	why := c.boot.Err()
 	if why != nil {
