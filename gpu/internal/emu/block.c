@@ -35,7 +35,7 @@ enum {
   POISON = 0xa5,  // fills __shared__ memory at first
   DYNAMIC_BYTES = (MSCCLGO_EMU_SHARED_BYTES + 0xffff) / 0x10000 * 0x10000,  // whole pages of any size
   DYNAMIC_GUARD = 1 << 20,                                                  // bytes behind them that fault
-  PATIENT_ROUNDS = 64,           // of yielding the core before sleeping
+  PATIENT_ROUNDS = 256,          // of yielding the core before sleeping
   LONGEST_SLEEP = 64000,         // nanoseconds
   CROWD = 8,                     // blocks a core, of more than which one that waits sleeps longer
   WAITING_SHARE = 4,             // of the cores' time, the part that is for looking, as 1 / WAITING_SHARE
@@ -589,7 +589,9 @@ static void rt_yield(mscclgo_emu_thread* t, mscclgo_emu_yield why) {
 }
 
 static void rt_await(mscclgo_emu_thread* t, const mscclgo_emu_wait* what) {
-  stall_await(&block_of(t)->stall, t->rank, what);
+  block* b = block_of(t);
+  if (!what && !b->slept) b->rounds = 0;  // the next wait is as patient; in a crowd it is not
+  stall_await(&b->stall, t->rank, what);
 }
 
 // signal_next has the next launch begin, once all blocks have called it or ended.
