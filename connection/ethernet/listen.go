@@ -49,9 +49,28 @@ func (t *Transport) listen() ([]string, error) {
 	case len(addrs) == 0:
 		return t.addrs, t.unlessListening(failed)
 	case len(t.addrs) == 0 || len(routable(addrs)) > 0 || len(routable(t.addrs)) == 0:
-		t.addrs = addrs
+		t.addrs, t.bandwidth = addrs, bandwidthOf(all, addrs[0])
 	}
 	return t.addrs, nil
+}
+
+// Bandwidth returns the line rate of the interface that has the address at which peers reach this
+// rank first, in GB/s (10^9 bytes per second) each way, or 0 if its driver reports none.
+func (t *Transport) Bandwidth() float64 {
+	t.listenMu.Lock()
+	defer t.listenMu.Unlock()
+	return t.bandwidth
+}
+
+// bandwidthOf returns that of the interface with an address, in GB/s, or 0 if it is unknown.
+func bandwidthOf(all []nic, addr string) float64 {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	i := slices.IndexFunc(all, func(n nic) bool { return slices.ContainsFunc(n.addrs, ip.Equal) })
+	if err != nil || i < 0 || all[i].speed <= 0 {
+		return 0
+	}
+	return float64(all[i].speed) / 8000
 }
 
 // unlessListening returns err unless there are addresses already. The caller holds

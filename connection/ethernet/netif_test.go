@@ -107,8 +107,10 @@ func TestLinkComesUp(t *testing.T) {
 	}
 	testcmp.Equal(t, "before", offered(lo), "1 127.0.0.1")
 	testcmp.Equal(t, "while the link is down", offered(lo, eth), "1 127.0.0.1")
-	eth.flags = up
+	testcmp.Equal(t, "the bandwidth of the loopback interface", b.t.Bandwidth(), 0)
+	eth.flags, eth.speed = up, 100_000
 	testcmp.Equal(t, "when it is up", offered(lo, eth), "1 127.0.0.2")
+	testcmp.Equal(t, "its bandwidth", b.t.Bandwidth(), 12.5)
 	testcmp.Equal(t, "without any", offered(), "1 127.0.0.2")
 	b.t.opts.Fallback = netip.MustParseAddr("127.0.0.3") // of no use
 	testcmp.Equal(t, "with a useless fallback", offered(lo), "1 127.0.0.1")

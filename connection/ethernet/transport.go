@@ -92,6 +92,7 @@ type Transport struct {
 	listenMu  sync.Mutex
 	listening map[string]string // by IP address, with the port
 	addrs     []string          // for the peers, best first
+	bandwidth float64           // of the first one's interface, in GB/s; 0: unknown
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc

@@ -3,6 +3,7 @@ package ib
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -10,37 +11,60 @@ import (
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// chooseDevices returns the names of the devices that the options choose.
-func chooseDevices(o Options, device *gpu.Device) ([]string, error) {
+// chooseDevices returns the names of the devices that the options choose, and of those that nobody
+// named what they carry, in GB/s, where that is known.
+func chooseDevices(o Options, device *gpu.Device) (names []string, carry map[string]float64, err error) {
 	if o.Device != "" {
-		return devices(o.Device)
+		names, err = devices(o.Device)
+		return names, nil, err
 	}
 	const op = "ib: choose a device"
 	all, err := verbs.Devices()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	pci := device.Info().PCIBusID
 	machine, err := topology.Discover(topology.Options{NoGPUs: pci == ""})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	names := near(machine, pci, o)
+	names, carry = near(machine, pci, o)
 	if len(names) == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
 	}
-	return names, nil
+	return names, carry, nil
 }
 
-// near returns the names of the devices that serve a GPU, as many as there are queue pairs for.
-func near(machine *topology.Machine, pci string, o Options) (names []string) {
+// near returns the names of the devices that serve a GPU, as many as there are queue pairs for, and
+// what they carry where their rates are known.
+func near(machine *topology.Machine, pci string, o Options) (names []string, carry map[string]float64) {
+	carry = map[string]float64{}
 	for _, n := range machine.NICsFor(pci, topology.RDMA) {
 		names = append(names, n.Name)
+		if slices.ContainsFunc(n.Ports, func(p topology.Port) bool { return p.Active && p.Gbps > 0 }) {
+			carry[n.Name] = n.Bandwidth
+		}
 	}
 	if o.QueuePairs > 0 {
 		names = names[:min(len(names), o.QueuePairs)]
 	}
-	return names
+	return names, carry
+}
+
+// Bandwidth returns what the transport's devices carry from the rank's GPU to the network, in GB/s
+// (10^9 bytes per second) each way, by their line rates and the paths to them. It is 0 if
+// [Options] or the environment name them, and if the rate of one is unknown.
+func (t *Transport) Bandwidth() float64 { return t.bandwidth }
+
+// together returns what devices carry, or 0 if that is unknown of one.
+func together(nics []*nic, carry map[string]float64) (sum float64) {
+	for _, n := range nics {
+		if carry[n.name] == 0 {
+			return 0
+		}
+		sum += carry[n.name]
+	}
+	return sum
 }
 
 // openNICs opens devices. Of those that nobody named, the first must do, and the second is left

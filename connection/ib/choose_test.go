@@ -14,21 +14,22 @@ import (
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// TestNear has GPUs with two NICs, and some that share one.
+// TestNear has GPUs with two NICs, and some that share one, of machines whose NICs' rates are known.
 func TestNear(t *testing.T) {
 	for _, c := range []struct {
 		machine string
 		gpu     int // -1: none
 		o       Options
 		want    []string
+		carry   float64
 	}{
-		{"cards", 2, Options{}, []string{"mlx5_4", "mlx5_5"}},
-		{"cards", 2, Options{QueuePairs: 4}, []string{"mlx5_4", "mlx5_5"}},
-		{"cards", 2, Options{QueuePairs: 1}, []string{"mlx5_4"}},
-		{"cards", -1, Options{}, []string{"mlx5_0"}},
-		{"switches", 7, Options{}, []string{"mlx5_7"}},
-		{"sockets", 1, Options{}, []string{"mlx5_0"}},
-		{"cloud", 0, Options{}, nil},
+		{"cards", 2, Options{}, []string{"mlx5_4", "mlx5_5"}, 50},
+		{"cards", 2, Options{QueuePairs: 4}, []string{"mlx5_4", "mlx5_5"}, 50},
+		{"cards", 2, Options{QueuePairs: 1}, []string{"mlx5_4"}, 25},
+		{"cards", -1, Options{}, []string{"mlx5_0"}, 16 * 128.0 / 130}, // 16 lanes of PCIe 3.0 for an unknown path
+		{"switches", 7, Options{}, []string{"mlx5_7"}, 50},
+		{"sockets", 1, Options{}, []string{"mlx5_0"}, 25},
+		{"cloud", 0, Options{}, nil, 0},
 	} {
 		f, err := os.Open("../../topology/testdata/" + c.machine + ".json")
 		if err != nil {
@@ -42,7 +43,22 @@ func TestNear(t *testing.T) {
 		if c.gpu >= 0 {
 			pci = m.GPUs[c.gpu].PCIBusID
 		}
-		testcmp.Equal(t, c.machine, near(m, pci, c.o), c.want)
+		for _, known := range []bool{true, false} { // the rates of the NICs
+			names, carry := near(m, pci, c.o)
+			testcmp.Equal(t, c.machine, names, c.want)
+			var nics []*nic
+			for _, name := range names {
+				nics = append(nics, &nic{name: name})
+			}
+			want := c.carry
+			if !known {
+				want = 0
+			}
+			testcmp.Equal(t, c.machine, together(nics, carry), want)
+			for _, n := range m.NICs {
+				n.Ports[0].Gbps = 0
+			}
+		}
 	}
 }
 

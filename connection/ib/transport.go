@@ -13,9 +13,10 @@ import (
 // Transport is one rank's devices and the memories that are registered with them. It
 // is a [registeredmem.Registrar].
 type Transport struct {
-	reg  *registeredmem.Registry
-	o    Options
-	nics []*nic
+	reg       *registeredmem.Registry
+	o         Options
+	nics      []*nic
+	bandwidth float64 // of them, in GB/s; 0: unknown, or the user named them
 
 	host    func(*gpu.Buffer) []byte // the memory of a buffer that the host can access, or nil
 	changer changer
@@ -49,11 +50,16 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if o, err = o.complete(reg.Timeout()); err != nil {
 		return nil, err
 	}
-	names, err := chooseDevices(o, reg.Device())
+	names, carry, err := chooseDevices(o, reg.Device())
 	if err != nil {
 		return nil, err
 	}
-	return newTransport(reg, o, names)
+	t, err := newTransport(reg, o, names)
+	if err != nil {
+		return nil, err
+	}
+	t.bandwidth = together(t.nics, carry)
+	return t, nil
 }
 
 // newTransport returns a transport on the devices with these names.
