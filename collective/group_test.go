@@ -833,8 +833,10 @@ func TestGroupMismatch(t *testing.T) {
 // TestGroupAlone has sends and receives of which the peer never makes the other half. Their
 // groups end by the timeout, and the errors tell who waits for whom.
 func TestGroupAlone(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"send", "receive", "crossed", "large send", "large receive", "large crossed"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait
 			name, large := strings.CutPrefix(name, "large ")
 			count := uint64(10)
 			if large {

@@ -498,6 +498,7 @@ func TestAbsentOnHosts(t *testing.T) {
 // TestRailsAbsent has a rank of a host, or of the other, that does not make a call by the hierarchy. Its
 // blocks wait for each other too, and none may be blamed for that.
 func TestRailsAbsent(t *testing.T) {
+	t.Parallel()
 	const count = 1000
 	even, uneven := []int{0, 0, 1, 1}, []int{1, 0, 0, 0} // of the latter some ranks have no twins
 	for _, c := range []struct {
@@ -514,6 +515,7 @@ func TestRailsAbsent(t *testing.T) {
 		kind, hosts := c.kind, c.hosts
 		for absent := range hosts {
 			t.Run(fmt.Sprint(kind, hosts, absent), func(t *testing.T) {
+				t.Parallel() // they wait
 				o := testgroup.Network(hosts...)
 				for rank := range o {
 					o[rank].Timeout = 1500 * time.Millisecond
