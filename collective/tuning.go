@@ -248,8 +248,11 @@ func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids
 		}
 		gpus = append(gpus, g)
 	}
-	if overEthernet(comm) {
-		machine = withoutRDMA(machine)
+	switch between(comm) {
+	case registeredmem.Ethernet:
+		machine = without(machine, topology.RDMA)
+	case registeredmem.InfiniBand: // a device may be named, though Ethernet is faster
+		machine = without(machine, func(n topology.NIC) bool { return n.Kind == topology.Ethernet })
 	}
 	f, err := FabricOf(onlyWith(machine, gpus), len(comm.Hosts()))
 	if err != nil {
@@ -259,21 +262,25 @@ func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids
 	return &f
 }
 
-// overEthernet reports whether this rank reaches ranks of other hosts by Ethernet.
-func overEthernet(comm *communicator.Communicator) bool {
+// between returns the transport by which this rank reaches ranks of other hosts, the slowest of several:
+// Ethernet, InfiniBand, or 0 if it is neither.
+func between(comm *communicator.Communicator) (slowest registeredmem.Transports) {
 	for rank := range comm.Size() {
-		if t, err := comm.Transport(rank); err == nil && t == registeredmem.Ethernet {
-			return true
+		switch t, err := comm.Transport(rank); {
+		case err == nil && t == registeredmem.Ethernet:
+			return t
+		case err == nil && t == registeredmem.InfiniBand:
+			slowest = t
 		}
 	}
-	return false
+	return slowest
 }
 
-// withoutRDMA returns a machine without its RDMA devices. The interfaces of RoCE cards stay.
-func withoutRDMA(machine *topology.Machine) *topology.Machine {
-	without := *machine
-	without.NICs = slices.DeleteFunc(slices.Clone(machine.NICs), topology.RDMA)
-	return &without
+// without returns a machine without some of its NICs. A RoCE card's interfaces are NICs of their own.
+func without(machine *topology.Machine, nics func(topology.NIC) bool) *topology.Machine {
+	rest := *machine
+	rest.NICs = slices.DeleteFunc(slices.Clone(machine.NICs), nics)
+	return &rest
 }
 
 // onlyWith returns a machine with some of its GPUs, in this order, and with the NICs that serve

@@ -267,30 +267,19 @@ func decodeOpened(b []byte) (o opened, err error) {
 	return o, r.End()
 }
 
-// largePut is the size in bytes of the puts for which networks are compared: at larger ones it is
-// bandwidth alone that counts.
-const largePut = 1 << 20
-
 // choose returns the transport between two ranks, as both see it, or 0 if there is none.
 func (o *opened) choose(other opened, sameHost bool) registeredmem.Transports {
 	both := o.transports & other.transports
 	for _, one := range networks {
 		switch {
 		case !both.Has(one.transport) || one.near && !sameHost:
-		case one.transport == registeredmem.InfiniBand && both.Has(registeredmem.Ethernet) && o.tcpIsFaster(other):
+		case one.transport == registeredmem.InfiniBand && both.Has(registeredmem.Ethernet) &&
+			topology.TCPIsFaster(min(o.rdma, other.rdma), min(o.tcp, other.tcp)):
 		default:
 			return one.transport
 		}
 	}
 	return 0
-}
-
-// tcpIsFaster reports whether a large put takes less time over Ethernet than over InfiniBand, as far as
-// is known.
-func (o *opened) tcpIsFaster(other opened) bool {
-	rdma := topology.Network{RDMA: true, Bandwidth: min(o.rdma, other.rdma)}
-	tcp := topology.Network{Bandwidth: min(o.tcp, other.tcp)}
-	return rdma.Bandwidth > 0 && tcp.Bandwidth > 0 && tcp.Time(largePut) < rdma.Time(largePut)
 }
 
 // openNetworks opens the networks that are allowed and available, to ranks of this host
@@ -344,8 +333,8 @@ func (c *Communicator) endpoint(peer int) (connection.Endpoint, error) {
 // Transport returns the transport of this rank's port channels and connections to a
 // peer: CudaIPC where both map each other's memory and for the rank itself, else
 // the first that both have of SHM, if they are on one host, InfiniBand and Ethernet. Ethernet comes
-// before InfiniBand where a put of 1 MiB takes less time over it, by the line rates of the NICs of
-// both and [topology.Network.Time]: these must be known, and no InfiniBand device named.
+// before InfiniBand where it is faster by the line rates of the NICs of both ([topology.TCPIsFaster]):
+// these must be known, and no InfiniBand device named.
 //
 // Errors: ErrInvalid for a peer outside the group.
 func (c *Communicator) Transport(peer int) (registeredmem.Transports, error) {

@@ -40,3 +40,12 @@ func (n Network) Time(bytes float64) float64 {
 	}
 	return n.Latency() + bytes/(carries*1000)
 }
+
+// TCPIsFaster reports whether a put of 1 MiB and its signal take less time over TCP than by RDMA, by
+// the bandwidths of the NICs in GB/s. It is false where one is unknown, which is 0. Of larger puts
+// bandwidth alone would decide, and of small ones RDMA's latency.
+func TCPIsFaster(rdma, tcp float64) bool {
+	const bytes = 1 << 20
+	return rdma > 0 && tcp > 0 &&
+		Network{Bandwidth: tcp}.Time(bytes) < Network{RDMA: true, Bandwidth: rdma}.Time(bytes)
+}

@@ -33,6 +33,14 @@ func TestNetworkTime(t *testing.T) {
 	if got, want := n.Time(46e6)-n.Time(0), 1000.0; math.Abs(got-want) > 1e-6 || n.Time(0) != n.Latency() {
 		t.Errorf("46 MB over 46 of 50 GB/s take %g us and nothing takes %g, not %g and %g", got, n.Time(0), want, n.Latency())
 	}
+	for _, c := range []struct {
+		rdma, tcp float64 // GB/s
+		want      bool
+	}{{1, 12, true}, {12, 12, false}, {0, 12, false}, {1, 0, false}, {math.NaN(), 12, false}, {1, math.NaN(), false}} {
+		if got := TCPIsFaster(c.rdma, c.tcp); got != c.want {
+			t.Errorf("TCP at %g beside RDMA at %g is faster: %v", c.tcp, c.rdma, got)
+		}
+	}
 	if got := (Network{}).Time(1); !math.IsInf(got, 1) {
 		t.Errorf("a byte takes %g us over what has no bandwidth", got)
 	}

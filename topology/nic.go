@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -28,6 +29,11 @@ func (n NIC) Active() bool {
 		}
 	}
 	return false
+}
+
+// RateKnown reports whether a port that is up has a rate.
+func (n NIC) RateKnown() bool {
+	return slices.ContainsFunc(n.Ports, func(p Port) bool { return p.Active && p.Gbps > 0 })
 }
 
 // Port is a port of a NIC.

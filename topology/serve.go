@@ -102,13 +102,29 @@ func (m *Machine) assign(usable func(NIC) bool) [][]int {
 	return assigned
 }
 
-// network returns which NICs carry data between hosts: those for RDMA if there are any,
-// else the Ethernet devices that are up.
+// network returns which NICs carry data between hosts: those for RDMA if there are any, else the
+// Ethernet devices that are up; these too where the fastest is known to be faster than all of those.
 func (m *Machine) network() func(NIC) bool {
-	if slices.ContainsFunc(m.NICs, RDMA) {
-		return RDMA
+	if !slices.ContainsFunc(m.NICs, RDMA) || TCPIsFaster(m.fastest(RDMA), m.fastest(upEthernet)) {
+		return upEthernet
 	}
-	return func(n NIC) bool { return n.Kind == Ethernet && n.Active() }
+	return RDMA
+}
+
+func upEthernet(n NIC) bool { return n.Kind == Ethernet && n.Active() }
+
+// fastest returns the bandwidth of the fastest of some NICs, or 0 if that of one is unknown.
+func (m *Machine) fastest(of func(NIC) bool) (most float64) {
+	for _, n := range m.NICs {
+		switch {
+		case !of(n):
+		case !n.RateKnown():
+			return 0
+		default:
+			most = max(most, n.Bandwidth())
+		}
+	}
+	return most
 }
 
 // Served is a GPU with a NIC that serves it. Of a second NIC, Bandwidth is what it adds to
@@ -119,8 +135,8 @@ type Served struct {
 	Sharing int // how many GPUs the NIC serves
 }
 
-// Serving returns the NICs of each GPU, by [Machine.NICsFor]: of those for RDMA, or else of the
-// Ethernet devices. A GPU's second NIC follows its first. It is empty if no NIC is up.
+// Serving returns the NICs of each GPU, by [Machine.NICsFor]: of those for RDMA, or of the Ethernet
+// devices if there are none or [TCPIsFaster]. A GPU's second NIC follows its first. It is empty if no NIC is up.
 func (m *Machine) Serving() (all []Served) {
 	assigned := m.assign(m.network())
 	sharing := make([]int, len(m.NICs))

@@ -62,6 +62,15 @@ func TestNICsFor(t *testing.T) {
 	if !slices.ContainsFunc(m.Serving(), func(s Served) bool { return s.Name == "b" && s.Sharing == 2 }) {
 		t.Errorf("%+v", m.Serving())
 	}
+	// Where Ethernet is faster, by rates that are known, it serves all.
+	for rate, want := range map[float64]bool{10: true, 0: false} {
+		m.NICs[0].Ports, m.NICs[2].Ports = up(rate), up(10)
+		all := m.Serving()
+		ethernet := !slices.ContainsFunc(all, func(s Served) bool { return s.Name != "eth0" })
+		if len(all) < len(m.GPUs) || ethernet != want {
+			t.Errorf("beside RDMA at %g Gbit/s they are served by %+v", rate, all)
+		}
+	}
 }
 
 // TestNICsForNothing has no device, or one whose place is unknown, and NICs that may not serve.

@@ -3,7 +3,6 @@ package ib
 import (
 	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -41,7 +40,7 @@ func near(machine *topology.Machine, pci string, o Options) (names []string, car
 	carry = map[string]float64{}
 	for _, n := range machine.NICsFor(pci, topology.RDMA) {
 		names = append(names, n.Name)
-		if slices.ContainsFunc(n.Ports, func(p topology.Port) bool { return p.Active && p.Gbps > 0 }) {
+		if n.RateKnown() {
 			carry[n.Name] = n.Bandwidth
 		}
 	}
