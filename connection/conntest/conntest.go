@@ -190,28 +190,53 @@ func (r *Rank) memory(t testing.TB, k kind, size uint64) *registeredmem.Memory {
 	return m
 }
 
+// again registers a rank's memory once more, until the test ends.
+func (r *Rank) again(t testing.TB, m *registeredmem.Memory) *registeredmem.Memory {
+	t.Helper()
+	other, err := r.Registry.Register(m.Buffer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return other
+}
+
 // target registers zeros at b and imports them at a. ok is false where the
 // transport does not reach memory of that kind.
 func (p *pair) target(t testing.TB, k kind, size uint64) (own, imported *registeredmem.Memory, ok bool) {
 	t.Helper()
 	own = p.b.memory(t, k, size)
-	data, err := own.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	imported, err = p.a.Registry.Import(t.Context(), data)
+	imported, err := p.imported(t, own)
 	if errors.Is(err, mscclgo.ErrUnsupported) && k == pinned {
 		return nil, nil, false
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return own, imported, true
+}
+
+// imported imports a memory of b's at a, until the test ends.
+func (p *pair) imported(t testing.TB, own *registeredmem.Memory) (*registeredmem.Memory, error) {
+	t.Helper()
+	data, err := own.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	m, err := p.a.Registry.Import(t.Context(), data)
+	if err != nil {
+		return nil, err
+	}
 	t.Cleanup(func() {
-		if err := imported.Close(); err != nil {
+		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return own, imported, true
+	return m, nil
 }
 
 // onDevice is target for device memory.

@@ -77,7 +77,7 @@ func testReads(t *testing.T, p *pair) {
 }
 
 // testOrderOfReads has reads behind and before writes of the same bytes, at the peer and
-// here, with nothing but their order between them.
+// here, with nothing but their order between them. The bytes go by different memories at times.
 func testOrderOfReads(t *testing.T, p *pair) {
 	reads(t, p)
 	c := p.a.Connection
@@ -88,15 +88,24 @@ func testOrderOfReads(t *testing.T, p *pair) {
 		own, dst := p.onDevice(t, size)
 		_, copied := p.onDevice(t, rounds*size)
 		before, behind, passed := p.a.memory(t, device, rounds*size), p.a.memory(t, device, rounds*size), p.a.memory(t, device, size)
+		passedAgain := p.a.again(t, passed)
+		dstAgain, err := p.imported(t, p.b.again(t, own))
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i := range uint64(rounds) {
 			at := i * size
+			to, from := dst, passed
+			if i%2 == 1 { // the same bytes, as other memories
+				to, from = dstAgain, passedAgain
+			}
 			if err := errors.Join(
 				c.Read(before, at, dst, 0, size),
-				c.Write(dst, 0, src, at, size),
+				c.Write(to, 0, src, at, size),
 				c.Read(behind, at, dst, 0, size),
 				// What is read is sent on, to another place, and the next round's takes its place here.
 				c.Read(passed, 0, dst, 0, size),
-				c.Write(copied, at, passed, 0, size),
+				c.Write(copied, at, from, 0, size),
 			); err != nil {
 				t.Fatal(err)
 			}
@@ -141,15 +150,7 @@ func testReadsOfOnePlace(t *testing.T, p *pair) {
 		t.Fatal(err)
 	}
 	dst := p.a.memory(t, device, long)
-	again, err := p.a.Registry.Register(dst.Buffer())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := again.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	again := p.a.again(t, dst)
 	for i := range rounds {
 		second := []*registeredmem.Memory{dst, again}[i%2]
 		if err := errors.Join(c.Read(dst, 0, src, 0, long), c.Read(second, 0, src, long, short)); err != nil {

@@ -27,13 +27,13 @@ func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) er
 			return C.ib_increase(c.c, &word, C.uint64_t(dstOffset), C.uint64_t(value))
 		})
 	}
-	what := entry{doing: C.IB_ADDITION, there: partOf(dst, dstOffset), n: 8}
+	what := entry{doing: C.IB_ADDITION, there: k.part(dst, dstOffset), n: 8}
 	if err := c.follow(op, &word, &what); err != nil {
 		return err
 	}
 	err = c.sendMessage(op, what, message{dst.ID(), messageAdd, dstOffset, value})
 	if err == nil {
-		c.out.places[(c.out.sent-1)%messages], c.out.added = addedPlace{dst, dstOffset}, c.out.sent
+		c.out.places[(c.out.sent-1)%messages], c.out.added = addedPlace{true, what.there.place}, c.out.sent
 	}
 	return err
 }
@@ -61,7 +61,7 @@ func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *reg
 	if err := c.awaitAll(op); err != nil {
 		return err
 	}
-	what := entry{doing: C.IB_EXCHANGE, there: partOf(theirs, offset), n: 8}
+	what := entry{doing: C.IB_EXCHANGE, there: k.part(theirs, offset), n: 8}
 	word := k.theirs(theirs, c.queues[0])
 	swap := c.swap
 	if !c.adds {
@@ -111,7 +111,7 @@ func (c *conn) swap(op string, m *registeredmem.Memory, word C.ib_memory, what e
 			return 0, err
 		}
 		if c.scratch.old() == seen {
-			C.ib_changed(c.c, &word, C.uint64_t(w.Remote))
+			C.ib_changed(c.c, &word)
 			return seen, nil
 		}
 		if since.IsZero() {

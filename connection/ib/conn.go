@@ -51,6 +51,7 @@ func newConn(e *Endpoint, count int, peer description) *conn {
 	c.mu = lockOf(c.c)
 	c.c.timeout, c.c.scratch = C.int64_t(e.t.o.Timeout), (*C.uint8_t)(&c.scratch.bytes[0])
 	c.c.count_at, c.c.dump_at, c.c.inbox_key = countAt, dumpAt, C.uint32_t(c.inboxKey)
+	c.c.anchor_at, c.c.anchor_key = C.uint64_t(peer.anchorBase), C.uint32_t(peer.anchor)
 	for _, q := range c.queues {
 		c.setScratchKey(q)
 	}
@@ -142,7 +143,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", src)
 	}
 	c.knowOwn(from)
-	if err := c.awaitAdded(op, dst, dstOffset, n); err != nil {
+	if err := c.awaitAdded(op, to.place+dstOffset, n); err != nil {
 		return err
 	}
 	for i, q := range c.queues {
@@ -180,7 +181,7 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 			return C.ib_update(c.c, &word, C.uint64_t(dstOffset), C.uint64_t(to-from))
 		})
 	}
-	what := entry{doing: C.IB_UPDATE, there: partOf(dst, dstOffset), n: 8}
+	what := entry{doing: C.IB_UPDATE, there: k.part(dst, dstOffset), n: 8}
 	if err := c.follow(op, &word, &what); err != nil {
 		return err
 	}
@@ -276,8 +277,8 @@ func (c *conn) usable(op string) error {
 
 // awaitAdded waits until the peer's process has applied the messages that add to what a request
 // is to change.
-func (c *conn) awaitAdded(op string, m *registeredmem.Memory, offset, n uint64) error {
-	if !c.out.addsTo(m, offset, n) {
+func (c *conn) awaitAdded(op string, place, n uint64) error {
+	if !c.out.addsTo(place, n) {
 		return nil
 	}
 	return c.awaitApplied(op, c.queues[0])

@@ -9,7 +9,7 @@ import (
 )
 
 // formatVersion is that of an endpoint's bytes.
-const formatVersion = 5
+const formatVersion = 6
 
 var formatKind = [4]byte{'M', 'G', 'I', 'B'}
 
@@ -19,7 +19,10 @@ type description struct {
 	rank    uint32
 	atomics bool
 	inbox   uint32 // the remote key of its inbox
-	queues  []address
+	anchor  uint32 // that of memory of its device which is always there
+	// anchorBase is that of a key: of the memory's first byte in its page.
+	anchorBase uint32
+	queues     []address
 }
 
 // address is the address of a queue pair.
@@ -42,6 +45,8 @@ func (d *description) encode() []byte {
 	w.U32(d.rank)
 	w.Bool(d.atomics)
 	w.U32(d.inbox)
+	w.U32(d.anchor)
+	w.U32(d.anchorBase)
 	w.U8(uint8(len(d.queues)))
 	for _, q := range d.queues {
 		w.U8(q.nic)
@@ -67,10 +72,13 @@ func decode(data []byte) (description, error) {
 	d.rank = r.U32()
 	d.atomics = r.Bool()
 	d.inbox = r.U32()
+	d.anchor, d.anchorBase = r.U32(), r.U32()
 	n := int(r.U8())
 	switch {
 	case d.rank > math.MaxInt32:
 		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
+	case d.anchorBase >= maxBase:
+		r.Fail(errors.New("memory begins beyond the end of a page"))
 	case n == 0 || n > maxQueuePairs:
 		r.Fail(fmt.Errorf("it has %d queue pairs", n))
 	}

@@ -32,7 +32,7 @@
 //     under way on another queue pair waits for that one too.
 //   - A card's writes to a GPU and to host memory are two streams of PCI Express
 //     transactions, which do not order each other. So an update of host memory
-//     that follows a write or an update of device memory first reads a byte there,
+//     that follows a write or an update of device memory first reads in that memory,
 //     and is posted when that read is complete. The tests check that the read is made;
 //     to see what happens without it takes a card and a GPU.
 //   - Without atomics an update is a message: a write with immediate into the
@@ -56,9 +56,11 @@
 //     the card reads there, behind its own writes.
 //   - The acknowledgement of a write says that the peer's card has taken it, not that it
 //     is in memory (9.7.5.1.2). So a mark, and with it a flush, ends with reads, and its
-//     completion is theirs: of the last byte that was changed in device memory, and for
-//     host memory of a word that each rank keeps there for it, since on PCI Express a
-//     read pushes all writes before it to the same place ahead of its answer.
+//     completion is theirs: of words that each rank keeps for it in its device's memory and in
+//     the host's, since on PCI Express a read pushes all writes before it to the same
+//     device ahead of its answer. What was written may be closed by then.
+//   - Memories may be of the same bytes. What must not overtake another goes by places among
+//     all memory of a rank, which its peers are told, shifted by a number that they are not.
 //
 // Relaxed ordering is never requested.
 //

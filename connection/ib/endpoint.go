@@ -90,7 +90,10 @@ func random24() uint32 {
 // MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
 // are no secret.
 func (e *Endpoint) MarshalBinary() ([]byte, error) {
-	d := description{group: e.t.reg.Group(), rank: uint32(e.t.reg.Rank()), atomics: e.t.atomics(), inbox: e.scratch.in.RemoteKey()}
+	d := description{
+		group: e.t.reg.Group(), rank: uint32(e.t.reg.Rank()), atomics: e.t.atomics(), inbox: e.scratch.in.RemoteKey(),
+		anchor: e.t.anchor.mrs[0].RemoteKey(), anchorBase: uint32(e.t.anchor.base),
+	}
 	for _, q := range e.queues {
 		d.queues = append(d.queues, q.about)
 	}

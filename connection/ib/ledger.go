@@ -40,6 +40,7 @@ type part struct {
 	memory uint64 // 1 + its ID, or 0 for none of a caller's
 	size   uint64 // of the memory
 	offset uint64
+	place  uint64
 }
 
 // Go and C must lay these out alike.
@@ -48,8 +49,9 @@ const (
 	_ = -(unsafe.Sizeof(entry{}) ^ C.sizeof_ib_entry)
 )
 
-func partOf(m *registeredmem.Memory, offset uint64) part {
-	return part{uint64(m.ID()) + 1, m.Size(), offset}
+// part returns where in the peer's memory, of which it is the key, a request is to change something.
+func (k *key) part(m *registeredmem.Memory, offset uint64) part {
+	return part{uint64(m.ID()) + 1, m.Size(), offset, k.place + offset}
 }
 
 // doing says what a request does.

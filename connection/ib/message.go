@@ -9,7 +9,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/verbs"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // message is an update, an addition or an exchange without atomics: what becomes of a word of the
@@ -53,6 +52,7 @@ type outbox struct {
 	taken uint32    // applied, as last read from the peer
 	since time.Time // when it was first read as taken, or zero
 	asked uint64    // once requests below are done there is a newer count; 0: none is being read
+	at    time.Time // when that was asked for
 
 	changes uint32 // all messages that change words are below
 
@@ -60,10 +60,10 @@ type outbox struct {
 	places [messages]addedPlace // of these, by slot
 }
 
-// addedPlace is where a message adds; of others it is zero.
+// addedPlace is where a message adds, among all memory of the peer; of others it is zero.
 type addedPlace struct {
-	memory *registeredmem.Memory
-	offset uint64
+	adds  bool
+	place uint64
 }
 
 // adding reports whether messages that add may not be applied yet.
@@ -77,13 +77,13 @@ func (o *outbox) forget() {
 }
 
 // addsTo reports whether one of these may add to what a request changes.
-func (o *outbox) addsTo(m *registeredmem.Memory, offset, n uint64) bool {
+func (o *outbox) addsTo(place, n uint64) bool {
 	if !o.adding() {
 		return false
 	}
 	for i := o.taken; i != o.sent; i++ {
 		p := &o.places[i%messages]
-		if p.memory != nil && p.memory.ID() == m.ID() && p.offset < offset+n && offset < p.offset+8 {
+		if p.adds && p.place < place+n && place < p.place+8 {
 			return true
 		}
 	}
@@ -125,13 +125,13 @@ func (c *conn) learn(op string, q *queue) error {
 	}
 	o.asked = 0
 	defer o.forget()
-	taken, now := c.scratch.taken(), time.Now()
+	taken := c.scratch.taken()
 	switch {
 	case o.sent-taken > o.underWay():
 		return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer counts %d updates, %d were sent", taken, o.sent))
 	case taken != o.taken || o.since.IsZero():
-		o.taken, o.since = taken, now
-	case now.Sub(o.since) > c.t.o.Timeout:
+		o.taken, o.since = taken, time.Now()
+	case o.at.Sub(o.since) > c.t.o.Timeout: // the count may be old, where nobody has looked since
 		return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer's process has applied none of %d updates in %v", o.underWay(), c.t.o.Timeout))
 	}
 	return nil
@@ -167,7 +167,7 @@ func (c *conn) ask(op string, q *queue) error {
 		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
 	}
 	err := c.request(op, q, entry{doing: C.IB_APPLIED}, w)
-	c.out.asked = q.posted
+	c.out.asked, c.out.at = q.posted, time.Now()
 	return err
 }
 

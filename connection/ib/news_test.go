@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -41,6 +42,54 @@ func TestNewsOfMany(t *testing.T) {
 		testerr.Expect(t, a.conn.UpdateAndSync(last, 0, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1", "nothing was sent")
 		a.flush(t)
 		b.flush(t)
+	}
+}
+
+// TestClosedBehindWrites has the peer close memory that a rank has changed, as it may once it has seen the
+// signal behind that: the flush and the update that follow read back elsewhere.
+func TestClosedBehindWrites(t *testing.T) {
+	for name, o := range map[string]Options{"atomics": {}, "messages": {NoAtomics: true}} {
+		t.Run(name, func(t *testing.T) {
+			for _, flushed := range []bool{false, true} {
+				a, b := newPair(t, o)
+				src, host := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, true))
+				mine := b.memory(t, 64, false)
+				m := a.imported(t, mine)
+				k, err := a.d.remote("test", m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				k.device = true // a GPU's
+				a.d.toDevices = true
+				if err := errors.Join(a.conn.Write(m, 8, src, 0, 8), a.conn.UpdateAndSync(m, 0, 0, 1)); err != nil {
+					t.Fatal(err)
+				}
+				if flushed {
+					a.flush(t)
+				}
+				word := [1]uint64{}
+				for end := time.Now().Add(patience); word[0] != 1; time.Sleep(time.Millisecond) {
+					if read(t, mine, 0, word[:]); time.Now().After(end) {
+						t.Fatal("the update does not arrive")
+					}
+				}
+				if err := mine.Close(); err != nil {
+					t.Fatal(err)
+				}
+				for end := time.Now().Add(patience); !a.d.heard(m); time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatal("the memory is never heard to be closed")
+					}
+				}
+				if !flushed {
+					a.flush(t)
+				}
+				if err := a.conn.UpdateAndSync(host, 0, 0, 1); err != nil {
+					t.Fatal(err)
+				}
+				a.flush(t)
+			}
+		})
 	}
 }
 

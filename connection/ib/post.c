@@ -16,7 +16,9 @@ static int fail(ib_conn* c, const ib_queue* q, ib_failure f) {
   return IB_BROKEN;
 }
 
-static ib_part part_of(const ib_memory* m, uint64_t offset) { return (ib_part){m->memory, m->size, offset}; }
+static ib_part part_of(const ib_memory* m, uint64_t offset) {
+  return (ib_part){m->memory, m->size, offset, m->place + offset};
+}
 
 static int post(ib_conn* c, ib_queue* q) {
   const uint32_t n = q->gathered;
@@ -151,11 +153,11 @@ static int read_back(ib_conn* c, ib_queue* q, uint32_t key, uint64_t at, ib_entr
   return rc;
 }
 
-void ib_changed(ib_conn* c, const ib_memory* dst, uint64_t at) {
+void ib_changed(ib_conn* c, const ib_memory* dst) {
   if (!dst->device)
     c->unread_host = true;
   else
-    c->touched = c->unread = (ib_touched){true, dst->key, at};
+    c->touched = c->unread = true;
 }
 
 static ib_entry write_entry(const ib_memory* dst, uint64_t dst_offset, const ib_memory* src,
@@ -181,11 +183,10 @@ int ib_write(ib_conn* c, uint32_t queue, const ib_memory* dst, uint64_t dst_offs
                           .opcode = IBV_WR_RDMA_WRITE};
     rc = request(c, q, &what, w, false);
   }
-  const uint64_t last = dst->base + dst_offset + n - 1;
   if (queue == 0)
-    ib_changed(c, dst, last);
+    ib_changed(c, dst);
   else if (!rc)
-    rc = read_back(c, q, dst->key, last, what);
+    rc = read_back(c, q, dst->key, dst->base + dst_offset + n - 1, what);
   return finish(c, q, rc);
 }
 
@@ -245,18 +246,18 @@ int ib_store(ib_conn* c, const ib_memory* dst, uint64_t offset, uint64_t value) 
                         .rkey = dst->key,
                         .opcode = IBV_WR_RDMA_WRITE};
   rc = request(c, q, &what, w, false);
-  ib_changed(c, dst, w.remote);
+  ib_changed(c, dst);
   return finish(c, q, rc);
 }
 
 int ib_follow(ib_conn* c, const ib_memory* dst, uint64_t offset, uint32_t doing, bool at_device) {
   ib_queue* q = c->queues;
-  if (c->touched.yes && !at_device) {
+  if (c->touched && !at_device) {
     if (ib_room(&q->ledger) < 1) return IB_WAIT;
-    int rc = read_back(c, q, c->touched.key, c->touched.at, word_entry(dst, offset, doing));
+    int rc = read_back(c, q, c->anchor_key, c->anchor_at, word_entry(dst, offset, doing));
     if (!rc) rc = post(c, q);
     if (rc) return rc;
-    c->touched.yes = false;
+    c->touched = false;
   }
   for (uint32_t i = 0; i < c->count; i++)
     if (c->queues[i].ledger.done < c->queues[i].ledger.wait_for) return IB_WAIT;
@@ -275,7 +276,7 @@ static int fetch_add(ib_conn* c, const ib_memory* dst, uint64_t offset, uint32_t
                         .rkey = dst->key,
                         .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD};
   int rc = request(c, q, &what, w, true);
-  ib_changed(c, dst, w.remote);
+  ib_changed(c, dst);
   return finish(c, q, rc);
 }
 
@@ -292,14 +293,14 @@ int ib_increase(ib_conn* c, const ib_memory* dst, uint64_t offset, uint64_t valu
 
 static int settle(ib_conn* c) {
   ib_queue* q = c->queues;
-  if (!c->unread.yes && !c->unread_host) return fence(c, q);
+  if (!c->unread && !c->unread_host) return fence(c, q);
   if (ib_room(&q->ledger) < 2) return IB_WAIT;
   const ib_entry what = {.doing = IB_MARKED};
   verbs_work w = {.local = IB_TOUCHED_AT, .size = 1, .lkey = q->scratch_key, .opcode = IBV_WR_RDMA_READ};
   int rc = 0;
-  if (c->unread.yes) {
-    w.remote = c->unread.at;
-    w.rkey = c->unread.key;
+  if (c->unread) {
+    w.remote = c->anchor_at;
+    w.rkey = c->anchor_key;
     rc = request(c, q, &what, w, true);
   }
   if (!rc && c->unread_host) {
@@ -307,7 +308,7 @@ static int settle(ib_conn* c) {
     w.rkey = c->inbox_key;
     rc = request(c, q, &what, w, true);
   }
-  c->unread.yes = c->unread_host = false;
+  c->unread = c->unread_host = false;
   return rc ? rc : post(c, q);
 }
 

@@ -52,7 +52,7 @@ import (
 // theirs returns the peer's memory as requests of q name it.
 func (k *key) theirs(m *registeredmem.Memory, q *queue) C.ib_memory {
 	return C.ib_memory{
-		memory: C.uint64_t(m.ID()) + 1, size: C.uint64_t(m.Size()), base: C.uint64_t(k.base),
+		memory: C.uint64_t(m.ID()) + 1, size: C.uint64_t(m.Size()), base: C.uint64_t(k.base), place: C.uint64_t(k.place),
 		key: C.uint32_t(k.keys[q.peer.nic]), device: C.bool(k.device),
 	}
 }
@@ -60,7 +60,7 @@ func (k *key) theirs(m *registeredmem.Memory, q *queue) C.ib_memory {
 // own returns this rank's memory likewise.
 func (r *registration) own(q *queue) C.ib_memory {
 	return C.ib_memory{
-		memory: C.uint64_t(r.memory.ID()) + 1, size: C.uint64_t(r.memory.Size()), base: C.uint64_t(r.base),
+		memory: C.uint64_t(r.memory.ID()) + 1, size: C.uint64_t(r.memory.Size()), base: C.uint64_t(r.base), place: C.uint64_t(r.address),
 		key: C.uint32_t(r.mrs[q.nic.index].LocalKey()), device: C.bool(r.device),
 	}
 }

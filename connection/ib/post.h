@@ -31,6 +31,7 @@ typedef struct {
   uint64_t memory;  // 1 + its number among its rank's; 0 for none
   uint64_t size;    // bytes
   uint64_t base;    // the address of the first
+  uint64_t place;   // of the first among all memory of its rank
   uint32_t key;
   bool device;  // a GPU's
 } ib_memory;
@@ -44,13 +45,6 @@ typedef struct {
   uint32_t gathered;     // of work: what is to be posted
   verbs_work work[VERBS_BATCH];
 } ib_queue;
-
-// ib_touched is where device memory was changed last.
-typedef struct {
-  bool yes;
-  uint32_t key;
-  uint64_t at;
-} ib_touched;
 
 // ib_landing is what is known of reads into memory of this rank's device. The card announces
 // their end in host memory, which may come before the bytes are in the device's: they are
@@ -128,13 +122,14 @@ typedef struct {
   uint64_t count_at;   // in the peer's inbox: a word that is always there
   uint64_t dump_at;    // a byte that nobody reads
   uint32_t inbox_key;  // of the peer's
+  uint32_t anchor_key;
+  uint64_t anchor_at;  // in the memory of the peer's device: a byte that is always there
 
-  // Where the first queue last changed device memory, unless it was read since: an update of
+  // Whether the first queue has changed device memory and not read there since: an update of
   // host memory then has to wait.
-  ib_touched touched;
-  // Where it changed device memory since a mark last read there, and whether it changed memory of hosts.
-  ib_touched unread;
-  bool unread_host;
+  bool touched;
+  // Whether it has changed memory of devices and of hosts since a mark last read there.
+  bool unread, unread_host;
   ib_landing landing;
   // The newest requests of the first queue that carry news, and no more than that, which marks
   // do not wait for: the peer may have left.
@@ -210,13 +205,13 @@ int ib_follow(ib_conn* c, const ib_memory* dst, uint64_t offset, uint32_t doing,
 int ib_update(ib_conn* c, const ib_memory* dst, uint64_t offset, uint64_t value);
 int ib_increase(ib_conn* c, const ib_memory* dst, uint64_t offset, uint64_t value);
 
-// ib_changed notes where the first queue has changed a memory.
-void ib_changed(ib_conn* c, const ib_memory* dst, uint64_t at);
+// ib_changed notes that the first queue has changed a memory.
+void ib_changed(ib_conn* c, const ib_memory* dst);
 
 // ib_settle makes sure that a completion will cover all requests posted on the first queue so
-// far, and mean that what they write is in place. It reads where the queue wrote last, and of
-// hosts the peer's inbox, which is always there. The other queues end each part of a write with
-// a read. It posts, and sets the mark behind all.
+// far, and mean that what they write is in place. It reads in the memory of the peer's device and
+// in its inbox, in places that are always there: what was written may be closed by now. The other queues
+// end each part of a write with a read. It posts, and sets the mark behind all.
 int ib_settle(ib_conn* c, ib_mark* mark);
 
 // ib_reached returns 0 if all before a mark is done and has landed here.

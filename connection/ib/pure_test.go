@@ -81,6 +81,24 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// TestOldCount has counts of what the peer has applied that were asked for soon after the one before, or long
+// after: only the latter say that it applies nothing.
+func TestOldCount(t *testing.T) {
+	for _, c := range []struct {
+		after, since time.Duration // that one was learned, when the new one was asked for, and until now
+		stuck        bool
+	}{{time.Millisecond, time.Hour, false}, {time.Minute, time.Hour, true}, {time.Minute, time.Minute, true}} {
+		d := newUnconnected(t, 16, 1)
+		d.t.o.Timeout, d.scratch = time.Second, &scratch{bytes: make([]byte, 64)}
+		d.out.sent, d.out.asked, d.queues[0].posted, d.queues[0].done = 1, 1, 1, 1
+		d.out.since = time.Now().Add(-c.since)
+		d.out.at = d.out.since.Add(c.after)
+		if err := d.learn("ib: test", d.queues[0]); (err != nil) != c.stuck {
+			t.Errorf("asked for %v after the last count, %v ago: %v", c.after, c.since, err)
+		}
+	}
+}
+
 // TestFirstFailure has a connection fail in C, and closed or failed again before anybody asks.
 func TestFirstFailure(t *testing.T) {
 	for name, again := range map[string]func(c *conn){
@@ -235,7 +253,7 @@ func TestSilenceIsOfWhatIsDue(t *testing.T) {
 // TestConflicts adds a request of each kind and asks what another must wait for.
 func TestConflicts(t *testing.T) {
 	at := func(doing string, remote, local uint64) entry {
-		return entry{there: part{memory: 1, offset: remote}, here: part{memory: 1, offset: local}, n: 8, read: doing == "read", atomic: doing == "addition"}
+		return entry{there: part{memory: 1 + remote, place: remote}, here: part{memory: 1 + local, place: local}, n: 8, read: doing == "read", atomic: doing == "addition"}
 	}
 	const here, there, apart = "here", "at the peer", "apart"
 	for _, c := range []struct {
@@ -261,9 +279,9 @@ func TestConflicts(t *testing.T) {
 		next := at(c.next, 8, 108)
 		switch c.overlap {
 		case there:
-			next.there.offset = 7
+			next.there.place = 7
 		case here:
-			next.here.offset = 107
+			next.here.place = 107
 		}
 		for _, same := range []bool{true, false} {
 			want := uint64(0)
@@ -300,7 +318,7 @@ func TestSpread(t *testing.T) {
 }
 
 func TestKey(t *testing.T) {
-	k := key{device: true, base: 4095, keys: []uint32{1, 2}}
+	k := key{device: true, base: 4095, place: 1<<64 - 1, keys: []uint32{1, 2}}
 	got, err := decodeKey(k.encode())
 	if err != nil {
 		t.Error(err)
@@ -310,7 +328,8 @@ func TestKey(t *testing.T) {
 	if n := len(full.encode()); n > 256 {
 		t.Errorf("a key has %d bytes", n)
 	}
-	for i, bad := range [][]byte{nil, {2, 0}, k.encode()[:10], append(k.encode(), 0), {1, 0, 0, 0, 0, 0, 0}, {1, 0, 255, 255, 255, 255, 1, 0, 0, 0, 0}} {
+	beyond := key{base: maxBase, keys: []uint32{1}}
+	for i, bad := range [][]byte{nil, {1, 0}, k.encode()[:10], append(k.encode(), 0), {keyVersion, 0, 0, 0, 0, 0, 0}, beyond.encode()} {
 		if _, err := decodeKey(bad); err == nil {
 			t.Errorf("bytes %d are believed", i)
 		}
@@ -318,7 +337,7 @@ func TestKey(t *testing.T) {
 }
 
 func sample() description {
-	return description{group: [16]byte{1}, rank: 3, atomics: true, inbox: 77, queues: []address{
+	return description{group: [16]byte{1}, rank: 3, atomics: true, inbox: 77, anchor: 78, anchorBase: maxBase - 1, queues: []address{
 		{nic: 0, mtu: 5, gid: [16]byte{15: 1}, number: 17, psn: max24, reads: 1},
 		{nic: 1, infiniBand: true, mtu: 1, lid: 9, number: max24, reads: maxReads},
 	}}
@@ -333,6 +352,7 @@ func TestDescription(t *testing.T) {
 	testcmp.Equal(t, "the description", got, d, cmp.AllowUnexported(description{}, address{}))
 	for name, change := range map[string]func(*description){
 		"rank":                   func(d *description) { d.rank = 1 << 31 },
+		"anchor":                 func(d *description) { d.anchorBase = maxBase },
 		"queues":                 func(d *description) { d.queues = nil },
 		"many":                   func(d *description) { d.queues = make([]address, 17) },
 		"device":                 func(d *description) { d.queues[0].nic = 16 },

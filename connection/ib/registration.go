@@ -24,9 +24,10 @@ type registration struct {
 // region is a range of memory that is registered with devices, for all memories of this rank that are that
 // range: the devices pin its pages, which takes long for gigabytes.
 type region struct {
-	device bool
-	base   uint64
-	mrs    []*verbs.MR // one for each of the transport's devices
+	device  bool
+	base    uint64
+	address uint64
+	mrs     []*verbs.MR // one for each of the transport's devices
 
 	buf     *gpu.Buffer
 	holders int // memories of the range; guarded by Transport.mu
@@ -44,7 +45,7 @@ func placeOf(buf *gpu.Buffer) place { return place{buf.Ptr(), buf.Size(), buf.Ca
 func register(buf *gpu.Buffer, nics ...*nic) (*region, error) {
 	source := sourceOf(buf)
 	defer source.close()
-	r := &region{device: source.device, base: source.base(), buf: buf}
+	r := &region{device: source.device, base: source.base(), address: uint64(source.address), buf: buf}
 	for _, n := range nics {
 		mr, err := source.register(n)
 		if err != nil {
@@ -124,17 +125,32 @@ func (r *region) close() error {
 }
 
 // tryDeviceMemory returns an error if a device cannot access the memory of the
-// rank's GPU.
+// rank's GPU. With the first device it keeps some memory, which peers read to know that what they
+// wrote to others before is in place: those may be closed by then.
 func (t *Transport) tryDeviceMemory(n *nic) error {
 	b, err := t.reg.Device().Alloc(uint64(os.Getpagesize()))
 	if err != nil {
 		return err
 	}
 	r, err := register(b, n)
+	if err == nil && t.anchor == nil {
+		t.anchor = r
+		return nil
+	}
 	if err == nil {
 		err = r.close()
 	}
 	return errors.Join(err, b.Close())
+}
+
+// closeAnchor releases that memory.
+func (t *Transport) closeAnchor() error {
+	if t.anchor == nil {
+		return nil
+	}
+	r := t.anchor
+	t.anchor = nil
+	return errors.Join(r.close(), r.buf.Close())
 }
 
 // Offer registers a memory of this rank with all devices. Host memory and memory of
@@ -157,7 +173,7 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	t.mu.Lock()
 	t.memories[m.ID()] = &registration{memory: m, region: r}
 	t.mu.Unlock()
-	k := key{device: r.device, base: r.base}
+	k := key{device: r.device, base: r.base, place: r.address + t.shift}
 	for _, mr := range r.mrs {
 		k.keys = append(k.keys, mr.RemoteKey())
 	}

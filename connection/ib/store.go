@@ -15,7 +15,7 @@ func (c *conn) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 	if err != nil {
 		return err
 	}
-	if err := c.awaitAdded(op, dst, dstOffset, 8); err != nil {
+	if err := c.awaitAdded(op, k.place+dstOffset, 8); err != nil {
 		return err
 	}
 	q := c.queues[0]

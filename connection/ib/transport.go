@@ -3,6 +3,7 @@ package ib
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -17,6 +18,8 @@ type Transport struct {
 	o         Options
 	nics      []*nic
 	bandwidth float64 // of them, in GB/s; 0: unknown, or the user named them
+	anchor    *region // of memory of the device, for the first of them
+	shift     uint64  // of addresses to places that peers are told
 
 	host    func(*gpu.Buffer) []byte // the memory of a buffer that the host can access, or nil
 	changer changer
@@ -66,6 +69,7 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 func newTransport(reg *registeredmem.Registry, o Options, names []string) (*Transport, error) {
 	t := &Transport{reg: reg, o: o, host: (*gpu.Buffer).HostBytes, memories: map[uint32]*registration{}, regions: map[place]*region{}, live: map[closer]struct{}{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.shift = rand.Uint64() >> 1
 	if err := t.openNICs(names); err != nil {
 		return nil, err
 	}
@@ -114,7 +118,7 @@ func (t *Transport) Close() error {
 }
 
 func (t *Transport) closeNICs() error {
-	var errs []error
+	errs := []error{t.closeAnchor()}
 	for i := len(t.nics) - 1; i >= 0; i-- {
 		errs = append(errs, t.nics[i].close())
 	}

@@ -34,7 +34,8 @@ enum {
 typedef struct {
   uint64_t memory;  // 1 + its number among its rank's, or 0 for none of a caller's
   uint64_t size;    // of the memory, for messages
-  uint64_t offset;
+  uint64_t offset;  // likewise
+  uint64_t place;   // among all memory of that rank, of which several memories may be the same
 } ib_part;
 
 // ib_entry describes a request, for its order with others and for messages.
@@ -108,7 +109,7 @@ static inline int64_t ib_silence(ib_ledger* l, bool found) {
 
 // ib_overlap reports whether n bytes at one part share a byte with other_n at the other.
 static inline bool ib_overlap(const ib_part* a, uint64_t n, const ib_part* b, uint64_t other_n) {
-  return a->memory && a->memory == b->memory && a->offset < b->offset + other_n && b->offset < a->offset + n;
+  return a->memory && b->memory && a->place < b->place + other_n && b->place < a->place + n;
 }
 
 // ib_conflict returns the number below which all requests must be done before one of a queue
