@@ -27,9 +27,9 @@ static void trace(const native_trace* to, const proxy_connection* c, int64_t sin
 }
 
 // add adds an entry, in place of operations that wait before it: to ask for what comes behind them is to
-// ask for them too.
+// ask for them too. A mark of Go's may not be set yet, as somebody has the turn, and asks for nothing then.
 static void add(proxy_flushing* flushing, proxy_connection* c, proxy_flush f) {
-  if (c->under_way && at(c, c->under_way - 1)->mark == PROXY_PARKED) {
+  if (f.mark != PROXY_GO_MARK && c->under_way && at(c, c->under_way - 1)->mark == PROXY_PARKED) {
     *at(c, c->under_way - 1) = f;
     return;
   }

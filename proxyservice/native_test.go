@@ -617,6 +617,31 @@ func TestFlushBehindParked(t *testing.T) {
 	}
 }
 
+// TestParkedBehindTurn has a flush wait behind somebody's turn, and a signal that was queued before the turn: it
+// is posted all the same, as who has the turn may wait for the peer's answer to it.
+func TestParkedBehindTurn(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	conn := r.fake(t)
+	c, _, _ := r.channelOver(t, conn.conn, 64)
+	conn.queue.Fail(native.Update, nativetest.Pending)
+	conn.queue.Fail(native.Progress, nativetest.Pending)
+	r.must(t, c, signal, 0, 0, 0)
+	eventually(t, "the signal waits", func() bool { return conn.queue.Done(native.Begin) > 1 })
+	turn := conn.conn.Turn()
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		r.must(t, c, flush, 0, 0, 0)
+	}()
+	eventually(t, "the flush waits for the turn", func() bool { return r.service.Snapshot().Deferred == 1 })
+	before := conn.queue.Done(native.Progress)
+	conn.queue.Fail(native.Progress, 0)
+	eventually(t, "the signal is posted", func() bool { return conn.queue.Done(native.Progress) > before })
+	turn.End()
+	<-flushed
+}
+
 // TestParkedOfOthers has a signal of another service wait behind one of this, which stops once its own is
 // queued.
 func TestParkedOfOthers(t *testing.T) {

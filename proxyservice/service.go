@@ -78,7 +78,8 @@ const (
 // Its ring is the only pinned memory that it takes.
 //
 // What channels of one connection ask for is done in the order of the ring, and so is
-// what else is queued on the connection meanwhile, by Handler too. There is no order
+// what else is queued on the connection meanwhile, by Handler too. What a kernel's thread does
+// itself, where it may (see package channel), is behind what was asked for by the same channel only. There is no order
 // between connections, nor between a connection and the triggers for Handler, which are
 // handled in theirs: a kernel that needs one flushes.
 //

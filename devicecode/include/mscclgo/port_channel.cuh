@@ -77,7 +77,9 @@ struct PortQueue {
 // memories, by the ids that they have in the service. One thread makes a call; calls of several
 // threads and blocks at a time are served in the order of their pushes, and none is lost, but for
 // wait() and poll(), which one thread at a time makes. What channels of one connection ask for is
-// done in that order; there is none between connections. All but wait() and poll() may wait for
+// done in that order, but for what a thread does itself, where the peer's memory is mapped: that
+// comes behind what the same channel was asked for. There is no order between connections. All but
+// wait() and poll() may wait for
 // room in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
 // is not Done, the group has failed.
 struct BasePortChannelHandle {
