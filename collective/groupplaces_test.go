@@ -2,13 +2,17 @@ package collective
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 // rounds is a buffer of a rank, of which two halves hold what it sends to each rank and what it gets from
@@ -351,5 +355,22 @@ func TestPlacedClosed(t *testing.T) {
 			return err
 		}
 		return errors.Join(graph.Close(), r.in.Close(), r.out.Close())
+	})
+}
+
+// TestTooManyEntries adds messages to a table that is as long as a pair can tell.
+func TestTooManyEntries(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		r, err := New(ctx, comm, Options{})
+		if err != nil {
+			return err
+		}
+		defer r.Close(ctx)
+		table := &groupTable{places: true, messages: make([]workMessage, mostOfGroup+1)}
+		testerr.Expect(t, table.add(r, 1, 1-comm.Rank(), []*message{{}}, nil), mscclgo.ErrInvalid, "entries of the table")
+		if len(table.pairs) > 0 {
+			t.Error("the pair is in the table")
+		}
+		return nil
 	})
 }

@@ -333,6 +333,9 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 		return r.invalidUse("collective: launch a group", "it has %d messages with rank %d, more than %d", len(messages), peer, mostOfPair)
 	}
 	first, lanes, busy := len(t.messages), uint64(1), direction != 1
+	if first > mostOfGroup { // a receive takes two entries where a message of the group is large
+		return r.invalidUse("collective: launch a group", "its messages take more than %d entries of the table", mostOfGroup)
+	}
 	most, far := uint64(t.arg.Lanes), uint32(0)
 	if near := r.groups.near[peer]; near >= 0 {
 		peer = near

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	pushedInbox = 256 << 20 // bytes of each rank's inbox
+	pushedInbox   = 256 << 20 // bytes of each rank's inbox
+	pushedThreads = 512       // of a block at most, as pushed.cu is compiled
 	// Short pieces are reduced sooner, long ones signal less often. A block has about
 	// pushedPieces of them, within these bounds, in bytes.
 	pushedPieces = 2

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -274,4 +275,48 @@ func TestPlacesReform(t *testing.T) {
 		}
 	}
 	s.close()
+}
+
+// TestPrintsOfPlans has a call that copies nothing first, and then one that does: what a graph of the first
+// holds on to does not change by that, as the next group prepares them in another order.
+func TestPrintsOfPlans(t *testing.T) {
+	tuning := &Tuning{Rules: []Rule{
+		{Link: "*", Kind: AllReduce, UpTo: math.MaxUint64, Choice: Choice{"pushed", 4, 64}},
+		{Link: "*", Kind: Broadcast, UpTo: math.MaxUint64, Choice: Choice{"LL16", 4, 64}},
+	}}
+	testgroup.Run(t, 2, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+		r, err := New(ctx, comm, Options{Tuning: tuning})
+		if err != nil {
+			return err
+		}
+		defer r.Close(ctx)
+		b, err := comm.Device().Alloc(1024)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		if err := r.Broadcast(stream, b, b, 100, I32, 0); err != nil {
+			return err
+		}
+		var plan *plan
+		for _, plan = range r.plans {
+		}
+		before := plan.tie.print
+		if err := r.AllReduce(stream, b, b, 100, I32, Sum); err != nil {
+			return err
+		}
+		if r.staging.in.peers() == r.staging.out.peers() {
+			t.Error("the all-reduce made no staging")
+		}
+		if err := plan.bindTo(ctx, nil); err != nil {
+			return err
+		}
+		if plan.tie.print != before {
+			t.Error("another call's staging has changed the broadcast's print")
+		}
+		return errors.Join(stream.Synchronize(ctx), stream.Close())
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -88,7 +89,14 @@ func (p *plan) bindTo(ctx context.Context, before *plan) error {
 		}
 		of = append(of, l)
 	case p.kernel != nil:
-		in, out := r.staging.in.peers(), r.staging.out.peers()
+		// Others' stagings are no part of it: which there are by now depends on the order of calls.
+		var in, out devicecode.PeerMemory
+		if p.reach == reachInputs || p.reach == reachBoth {
+			in = r.staging.in.peers()
+		}
+		if p.reach == reachOutputs || p.reach == reachBoth {
+			out = r.staging.out.peers()
+		}
 		c.stride, c.Count = c.part(), min(p.piece, c.part())/uint64(c.Type.Size())
 		of = append(of, r.launchOf(&c, p.algorithm, p.kernel, p.fit, in, out))
 	}

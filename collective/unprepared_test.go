@@ -258,6 +258,18 @@ func only(kind collective.Kind, algorithm string) *collective.Tuning {
 	}}}
 }
 
+// TestUnpreparedThreads has the tuning ask for direct with blocks of more threads than the algorithm has that
+// calls on any buffer take in its place.
+func TestUnpreparedThreads(t *testing.T) {
+	for _, most := range []int{0, 1} {
+		tuning := only(collective.AllReduce, "direct")
+		tuning.Rules[0].Threads = 1024
+		runMembers(t, 2, collective.Options{Tuning: tuning, MaxBlocks: most}, func(m *member) error {
+			return m.compare(&problem{Call: collective.Call{Kind: collective.AllReduce, Type: collective.F32, Count: 5003}})
+		})
+	}
+}
+
 // TestUnprepared does calls on any buffer by each algorithm, in pieces and at once, and
 // finds what prepared operations leave, bit by bit.
 func TestUnprepared(t *testing.T) {
