@@ -122,8 +122,10 @@ MSCCLGO_API const char* mscclgo_status_name(mscclgo_status status);
 // the library's, and valid until the thread's next call that fails.
 MSCCLGO_API const char* mscclgo_error_text(void);
 
-// mscclgo_error_rank and mscclgo_error_peer return the rank that failed and the rank at the
-// other end, of the calling thread's last call that failed, or -1 where none is involved.
+// mscclgo_error_rank and mscclgo_error_peer are of the calling thread's last call that failed:
+// the rank that reports it, usually this one, and the one to blame or at the other end. The
+// peer is -1 where that is the rank itself, and each where none is known. Of mscclgo_run, the
+// rank is the one to blame.
 MSCCLGO_API int mscclgo_error_rank(void);
 MSCCLGO_API int mscclgo_error_peer(void);
 
@@ -245,8 +247,8 @@ MSCCLGO_API mscclgo_status mscclgo_group_device(mscclgo_group group, mscclgo_dev
 MSCCLGO_API mscclgo_status mscclgo_group_error(mscclgo_group group);
 
 // mscclgo_group_abort fails the group: waits in kernels of all ranks end, and calls of all
-// ranks return an error with this rank and the text, which is the reason. A group that has
-// failed keeps its first error.
+// ranks return an error with the text, which is the reason. Its peer is this rank, or -1 on
+// this rank itself. A group that has failed keeps its first error.
 MSCCLGO_API mscclgo_status mscclgo_group_abort(mscclgo_group group, const char* text);
 
 // mscclgo_group_barrier waits until all ranks have called it. It does not wait for streams.

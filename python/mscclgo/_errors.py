@@ -9,8 +9,9 @@ from typing import Dict, Optional, Type
 class Error(RuntimeError):
     """A failure. The text says what was tried, why it failed, and what to do.
 
-    rank is the rank that failed and peer the one at the other end, or None where none is
-    involved.
+    rank is the rank that reports it, usually this one, and peer the one to blame or at the other end. It
+    is None where that is rank itself, and where none is known. Where the launcher reports that a rank
+    failed, rank is that one.
     """
 
     def __init__(self, text: str, rank: Optional[int] = None, peer: Optional[int] = None) -> None:
