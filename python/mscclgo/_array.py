@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import struct
-import weakref
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
 from ._library import Owner, call, fast, integer, integers, library, make
-from ._stream import Stream, destroy
+from ._stream import Stream, with_owner
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -50,7 +49,7 @@ class Array(Owner):
             self._handle = make(library.mscclgo_buffer_create, group._device, bytes)
         else:
             self._handle = make(library.mscclgo_buffer_wrap, group._device, of.address, bytes)
-        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)
+        self._finalizer = with_owner(self, library.mscclgo_buffer_destroy, self._handle)
         self._address = make(library.mscclgo_buffer_pointer, self._handle)  # 0 once it is closed
         item = _memory.TYPES[self.dtype][1]
         self._memory = _memory.Memory(self._address, self.size, self.dtype, _memory.OWN, None, True, item)
@@ -197,5 +196,5 @@ class Wrapped(Owner):
     def __init__(self, device: int, memory: _memory.Memory, owner: Any) -> None:
         self.owner = owner
         self._handle = make(library.mscclgo_buffer_wrap_host, device, memory.address, memory.bytes)
-        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)
+        self._finalizer = with_owner(self, library.mscclgo_buffer_destroy, self._handle)
         self.address = make(library.mscclgo_buffer_pointer, self._handle)

@@ -3,7 +3,7 @@
 
 PyTypeObject *own_array, *own_stream, *own_memory_channels, *own_port_channels, *own_group, *own_peer_memory,
     *caller_type;
-PyObject *name_place, *name_handle, *name_keep, *name_bytes, *name_interface;
+PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface;
 
 int invoke(word function, const word* a, Py_ssize_t count) {
   void (*f)(void) = (void (*)(void))(uintptr_t)function;
@@ -110,6 +110,7 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__fast(void) {
   name_place = PyUnicode_InternFromString("_place");
   name_handle = PyUnicode_InternFromString("_handle");
+  name_kept = PyUnicode_InternFromString("_kept");
   name_keep = PyUnicode_InternFromString("keep");
   name_bytes = PyUnicode_InternFromString("_bytes");
   name_interface = PyUnicode_InternFromString("__cuda_array_interface__");

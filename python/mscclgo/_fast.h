@@ -75,7 +75,7 @@ typedef struct {
 // The package's own types, and the names of attributes.
 extern PyTypeObject *own_array, *own_stream, *own_memory_channels, *own_port_channels, *own_group,
     *own_peer_memory;
-extern PyObject *name_place, *name_handle, *name_keep, *name_bytes, *name_interface;
+extern PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface;
 
 // find finds a tensor of the group's device, or returns false, without an exception. The type of elements may
 // be one that only kernels take.
@@ -96,7 +96,9 @@ word stream_handle(PyObject* stream);
 // current returns the Stream of a framework's current stream, borrowed, or NULL if there is no Stream yet.
 PyObject* current(caller* c, const dl_exchange* of);
 
-// keep has a stream keep objects until its work is done.
+// keep has a stream keep objects, a list or a tuple, until its work is done. It does so also where it raises
+// what Python's code for a signal does: no such runs before.
+enum { LOOK = 1024 };  // of _look in _stream.py: with fewer, Stream.keep does no more than that
 bool keep(PyObject* stream, PyObject* objects);
 
 // invoke calls a function of the library, whose arguments are integers and pointers, while other threads may

@@ -34,9 +34,16 @@ PyObject* current(caller* c, const dl_exchange* of) {
 }
 
 bool keep(PyObject* stream, PyObject* objects) {
-  PyObject* kept = PyObject_CallMethodObjArgs(stream, name_keep, objects, NULL);
+  PyObject* kept = PyObject_GetAttr(stream, name_kept);  // each time, as Stream makes others
+  Py_ssize_t count = kept ? PyList_Size(kept) : -1;
+  bool right = count >= 0 && !PyList_SetSlice(kept, count, count, objects);
   Py_XDECREF(kept);
-  return kept != NULL;
+  if (!right || count < LOOK) return right;
+  PyObject* nothing = PyTuple_New(0);
+  PyObject* looked = nothing ? PyObject_CallMethodObjArgs(stream, name_keep, nothing, NULL) : NULL;
+  Py_XDECREF(nothing);
+  Py_XDECREF(looked);
+  return looked != NULL;
 }
 
 // key_of returns a number for a collective's function, count, type and the arguments behind them. Where two

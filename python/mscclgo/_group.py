@@ -7,6 +7,7 @@ import ctypes
 import sys
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _compiler, _memory, _module
@@ -73,7 +74,7 @@ class Group(Owner):
         self._is_part = False
         self._late: List[Waiting] = []  # closes of parts and proxies that were interrupted, and go on
         self.closed = False
-        _open.add(self)
+        _open[self] = None
 
     def _integer(self, function: Any) -> int:
         result = ctypes.c_int()
@@ -164,7 +165,7 @@ class Group(Owner):
     def _left(self) -> None:
         """The library has ended the group and its parts."""
         self.closed = True
-        _open.discard(self)
+        _open.pop(self, None)
         for part in self._parts:
             part._left()
         if not self._is_part:
@@ -586,8 +587,10 @@ class Group(Owner):
         number, used = _memory.TYPES[dtype][0], (output, input)
 
         def queue() -> None:
-            call(getattr(library, "mscclgo_" + name), self._handle, on._handle, to, at, count, number, *more)
-            on.keep(held)
+            try:
+                call(getattr(library, "mscclgo_" + name), self._handle, on._handle, to, at, count, number, *more)
+            finally:  # also after a signal's exception, which comes once the work is queued
+                on.keep(held)
             used  # live until here, also after an interrupt
 
         self._first((name, count, number, more), queue)
@@ -661,8 +664,10 @@ class Group(Owner):
         number, used = _memory.TYPES[str(dtype)][0], (output, input)
 
         def queue() -> None:
-            call(library.mscclgo_all_to_all_v, self._handle, on._handle, *places, array(*sends), array(*receives), number)
-            on.keep(held)
+            try:
+                call(library.mscclgo_all_to_all_v, self._handle, on._handle, *places, array(*sends), array(*receives), number)
+            finally:  # also after a signal's exception, which comes once the work is queued
+                on.keep(held)
             used  # live until here, also after an interrupt
 
         self._first(("all_to_all_v", number), queue)
@@ -724,8 +729,10 @@ class Group(Owner):
         what = *place(self, name, tensor, direction, held), rank(self, name, peer)
 
         def queue() -> None:
-            call(getattr(library, "mscclgo_" + name), self._handle, on._handle, *what)
-            on.keep(held)
+            try:
+                call(getattr(library, "mscclgo_" + name), self._handle, on._handle, *what)
+            finally:  # also after a signal's exception, which comes once the work is queued
+                on.keep(held)
             tensor  # lives until here, also after an interrupt
 
         self._first(MESSAGES, queue)
@@ -742,7 +749,7 @@ if fast is not None:
 _END = 5.0  # seconds that a call of a group that has failed may last
 
 # The groups that are not closed: the library works for one also if nobody refers to it here.
-_open: Set[Group] = set()
+_open: Dict[Group, None] = {}  # in the order in which they were made
 _default: Optional[Group] = None
 
 
@@ -834,14 +841,15 @@ def default() -> Group:
 def _leave() -> None:
     """Closes the groups when Python ends: after an exception that nobody handled, they fail."""
     error = getattr(sys, "last_value", None)
-    for group in list(_open):
-        if error is not None:
-            group._fail(error)
-            continue
-        try:
-            group.close()
-        except Error:
-            pass  # nobody is left to tell
+    groups = list(_open)[::-1]  # in one order on all ranks, as they wait for each other
+    if error is not None:
+        for group in groups:
+            with suppress(Error):  # nobody is left to tell
+                group.abort(reason(error))
+    for group in groups:
+        if not group._is_part:  # parts are closed with theirs, in the order of the library
+            with suppress(Error):
+                group.close()
     library.mscclgo_set_log(None, None, 0)
 
 

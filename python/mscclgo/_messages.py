@@ -58,12 +58,14 @@ class Messages:
 
     def _queue(self, packed: List[bytes], held: List[Any], tensors: Sequence[Any] = ()) -> None:
         """Launches messages. The tensors live as long as the call, also after an interrupt."""
-        status = _launch(self._group._handle, b"".join(packed), len(packed))
+        first, all = self._first or self._stream, b"".join(packed)
+        try:
+            status = _launch(self._group._handle, all, len(packed))
+        finally:  # also after a signal's exception, which comes once they are queued
+            if first is not None and packed:
+                first.keep(held)
         if status:
             raise failure(status)
-        first = self._first or self._stream
-        if first is not None and packed:
-            first.keep(held)
 
     def send(self, tensor: Any, peer: int, stream: Any = None) -> None:
         """Adds a send of a tensor to a rank, which may be this one. The stream is that of the messages

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._arguments import Packer
 from ._errors import InvalidError
 from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, Owner, address_of, call, direct, failure, fast, integer, integers, library, make, text
-from ._stream import Stream, destroy
+from ._stream import Stream, with_owner
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -32,7 +31,7 @@ class Module(Owner):
     def __init__(self, group: Group, handle: int) -> None:
         self._group = group
         self._handle = handle
-        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_module_destroy, handle)
+        self._finalizer = with_owner(self, library.mscclgo_module_destroy, handle)
 
     def __getitem__(self, name: str) -> "Kernel":
         return Kernel(self, name)
@@ -177,10 +176,12 @@ class Launch:
             for argument, (_, pack) in zip(arguments, packers):
                 pack(argument, [])  # raises what names the parameter
             raise
-        status = _launch(kernel._handle, on._handle, self._address, block, len(block))
+        try:
+            status = _launch(kernel._handle, on._handle, self._address, block, len(block))
+        finally:  # also after a signal's exception, which comes once the kernel is queued
+            on.keep(held)
         if status:
             raise failure(status)
-        on.keep(held)
 
 
 _LAUNCH = address_of(library.mscclgo_kernel_launch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _memory
@@ -11,7 +10,7 @@ from ._channels import PeerMemory, carried
 from ._errors import InvalidError
 from ._library import Call, Owner, call, direct, failure, integer, library, make
 from ._messages import rank
-from ._stream import Stream, destroy
+from ._stream import Stream, with_owner
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -76,7 +75,7 @@ class Prepared(Owner):
             overlap=bool(overlap),
         )
         self._handle: int = group._wait(lambda: make(library.mscclgo_prepare, group._handle, ctypes.addressof(wanted)))
-        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_prepared_destroy, self._handle)
+        self._finalizer = with_owner(self, library.mscclgo_prepared_destroy, self._handle)
 
     def __call__(self, stream: Any = None) -> None:
         """Queues the collective on a stream and returns. All ranks launch the same, in the same order."""

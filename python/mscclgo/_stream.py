@@ -21,6 +21,14 @@ def destroy(function: Any, handle: int) -> None:
     function(handle)
 
 
+def with_owner(owner: Any, function: Any, handle: int) -> "weakref.finalize[Any, Any]":
+    """Has an object be destroyed with what has it. When Python ends, what is left is destroyed with its group:
+    before that, work that is queued may use it."""
+    finalizer = weakref.finalize(owner, destroy, function, handle)
+    finalizer.atexit = False
+    return finalizer
+
+
 def is_busy(handle: int) -> bool:
     """Reports whether a stream is known to have work: one that captures, or has failed, or is gone, is not."""
     done = ctypes.c_int()
@@ -64,7 +72,7 @@ class Stream(Owner):
         self.group = group
         self._handle = handle
         self._kept: List[Any] = []  # what the work that is queued uses
-        self._look = 1024  # the length of that at which to look whether the work is done
+        self._look = 1024  # the length of that at which to look whether the work is done, never less: see _fast.h
         self._capture: Optional[Capture] = None  # that it takes part in
         _streams.add(self)
         sweep()
@@ -139,11 +147,15 @@ class Stream(Owner):
         self._kept.extend(objects)
         if len(self._kept) < self._look:
             return
-        try:  # nobody synchronizes: is it done?
-            if self.query():
-                self._kept.clear()
+        kept, self._kept = self._kept, []  # another thread may queue more meanwhile
+        done = False
+        try:
+            done = self.query()  # nobody synchronizes
         except Error:
             pass  # the stream captures, or the work has failed, which its call tells
+        finally:
+            if not done:
+                self._kept[:0] = kept
         self._look = 2 * len(self._kept) + 1024
 
 
@@ -204,13 +216,15 @@ class Graph(Owner):
         self._group = group
         self._handle = handle
         self._kept = kept
-        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_graph_destroy, handle)
+        self._finalizer = with_owner(self, library.mscclgo_graph_destroy, handle)
 
     def launch(self, stream: Optional[Any] = None) -> None:
         """Queues the work on a stream, by default the current one."""
         on = self._group.stream(stream)
-        call(library.mscclgo_graph_launch, self._handle, on._handle)
-        on.keep((self,))
+        try:
+            call(library.mscclgo_graph_launch, self._handle, on._handle)
+        finally:  # also after a signal's exception, which comes once the work is queued
+            on.keep((self,))
 
 
 class Event(Owner):
@@ -219,7 +233,7 @@ class Event(Owner):
     def __init__(self, group: Group) -> None:
         self._capture: Optional[weakref.ref[Capture]] = None  # that it was recorded in
         self._handle = make(library.mscclgo_event_create, group._device)
-        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_event_destroy, self._handle)
+        self._finalizer = with_owner(self, library.mscclgo_event_destroy, self._handle)
 
     def synchronize(self, timeout: Optional[float] = None) -> None:
         """Waits until the point is reached, at most for timeout seconds."""

@@ -3,12 +3,13 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
 
 import mscclgo
+from mscclgo import _group, _messages, _module, _stream
 
 
 def values(rank: int, count: int, dtype: str = "float32") -> Any:
@@ -386,6 +387,61 @@ def test_split(together: Any) -> None:
 
     for part in together(4, body):
         assert part.closed
+
+
+def test_operands_live_after_signals(group: mscclgo.Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call uses is kept also if a signal's exception comes once it is queued."""
+    on, x, y = group.new_stream(), np.ones(8, "float32"), np.ones(8, "float32")
+    kernel = group.compile('extern "C" __global__ void k(float* to) {}').k
+    kernel._quick = None  # which keeps them itself
+    group.all_reduce(x, y, stream=on)
+    group.all_to_all_v(x, y, [8], [8], stream=on)
+    group.load_messages()
+    with on.capture() as capture:
+        kernel[1, 1](on, x)
+    on.synchronize()
+
+    def messages() -> None:
+        with group.messages(on) as m:
+            m.send(x, 0)
+            m.recv(y, 0)
+
+    calls = [
+        lambda: group.all_reduce(x, y, stream=on),
+        lambda: group.all_to_all_v(x, y, [8], [8], stream=on),
+        lambda: group.send(x, 0, stream=on),
+        lambda: kernel[1, 1](on, x),
+        lambda: capture.graph.launch(on),
+        messages,
+    ]
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    for module, name in ((_group, "call"), (_stream, "call"), (_module, "_launch"), (_messages, "_launch")):
+        monkeypatch.setattr(module, name, interrupted)
+    for number, call in enumerate(calls):
+        on._kept.clear()
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert on._kept, f"call {number}"
+
+
+@pytest.mark.parametrize("done", [True, False, None])
+def test_kept_while_looking(group: mscclgo.Group, monkeypatch: pytest.MonkeyPatch, done: Optional[bool]) -> None:
+    """What another thread queues while a stream looks whether its work is done is kept."""
+    on = group.new_stream()
+    on._look = 2
+
+    def query(self: mscclgo.Stream) -> bool:
+        self._kept.append("another's")
+        if done is None:
+            raise mscclgo.InvalidError("mscclgo: the stream captures")
+        return done
+
+    monkeypatch.setattr(mscclgo.Stream, "query", query)
+    on.keep([1, 2])
+    assert on._kept == (["another's"] if done else [1, 2, "another's"])
 
 
 def test_operands_live_until_queued(group: mscclgo.Group) -> None:

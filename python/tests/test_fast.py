@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import signal
 import struct
 import subprocess
 import sys
@@ -423,6 +424,39 @@ def test_same_blocks(group: mscclgo.Group) -> None:
     for at in (8, 9):
         with pytest.raises(AssertionError, match="asked for"):
             fast.Kernel(group._quick, None, LAUNCH, 55, parameters).launch(66, on, arguments)
+
+
+def test_signals(group: mscclgo.Group) -> None:
+    """What a call uses is kept before Python's code for a signal runs, that came while it was queued."""
+    raises = ctypes.cast(ctypes.CDLL(None)["raise"], ctypes.c_void_p).value or 0  # a call of the library that a signal comes in
+    on, array = group.new_stream(), group.empty(4)
+    caller = fast.Caller(signal.SIGINT, group._device, 3, 2, {})
+    caller.meet(raises, 4, 0, ())
+    kernel = fast.Kernel(caller, "module", raises, signal.SIGINT, ())
+    calls = [
+        (lambda: caller.collect(raises, on, array, array, (1, 1), ()), array),
+        (lambda: caller.transfer(raises, on, False, array, 0), array),
+        (lambda: kernel.launch(66, on, ()), "module"),
+    ]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for number, (call, used) in enumerate(calls):
+            on._kept.clear()
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            assert any(held is used for held in on._kept), f"call {number}"
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_look(group: mscclgo.Group) -> None:
+    """A stream that keeps much looks whether its work is done."""
+    on, array = group.new_stream(), group.empty(4)
+    group.all_reduce(array, stream=on)
+    on.synchronize()
+    on._kept[:] = 1024 * [None]
+    kernel = fast.Kernel(group._quick, "module", LAUNCH, 55, ())
+    assert kernel.launch(66, on, ()) == 0 and on._kept == [] and on._look == 1024
 
 
 def test_learn() -> None:

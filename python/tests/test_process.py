@@ -112,6 +112,37 @@ ALONE = (
 )
 
 
+def test_left_open() -> None:
+    """When Python ends, what was made of a group that is not closed lives until that is closed, as work may use it."""
+    program = ALONE + (
+        "import numpy\n"
+        "module, stream, array = group.compile('extern \"C\" __global__ void k(float* to) {}'), group.stream(), group.empty(4)\n"
+        "with stream.capture() as capture: module.k[1, 1](None, array)\n"
+        "made = [module, array, capture.graph, stream.record(), group.prepare('all_reduce', group.share(array))]\n"
+        "module.k[1, 1](None, numpy.zeros(4, 'float32'))\n"
+        "made += stream._kept[-1:]\n"
+        "class Group(type(group)):\n"
+        "  def close(self): print([(type(one).__name__, one._finalizer.alive) for one in made]); super().close()\n"
+        "group.__class__ = Group\n"
+    )
+    done = python("-c", program)
+    names = ("Module", "Array", "Graph", "Event", "Prepared", "Wrapped")
+    assert (done.returncode, done.stdout) == (0, f"{[(name, True) for name in names]}\n"), done.stderr
+
+
+def test_left_open_groups() -> None:
+    """When Python ends, groups are closed in one order on all ranks, and parts with theirs."""
+    program = ALONE + (
+        "class Group(type(group)):\n"
+        "  def close(self): super().close(); print(groups.index(self), parts[groups.index(self)].closed)\n"
+        "groups = [group] + [mscclgo.connect(r.id, 0, 1) for _ in range(4)]\n"
+        "parts = [group.split(0) for group in groups]\n"
+        "for group in groups + parts: group.__class__ = Group\n"
+    )
+    done = python("-c", program)
+    assert (done.returncode, done.stdout) == (0, "".join(f"{n} True\n" for n in (4, 3, 2, 1, 0))), done.stderr
+
+
 def test_interrupt() -> None:
     """Ctrl-C ends a wait for a stream."""
     program = ALONE + (
