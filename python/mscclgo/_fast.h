@@ -19,7 +19,7 @@
 #endif
 
 // A tensor, and the functions that a framework offers for its tensors, of DLPack 1.3.
-enum { DL_CUDA = 2, DL_MAJOR = 1, DL_MINOR = 3 };
+enum { DL_CUDA = 2, DL_COMPLEX = 5, DL_MAJOR = 1, DL_MINOR = 3 };
 
 typedef struct {
   void* data;
@@ -75,7 +75,7 @@ typedef struct {
 // The package's own types, and the names of attributes.
 extern PyTypeObject *own_array, *own_stream, *own_memory_channels, *own_port_channels, *own_group,
     *own_peer_memory;
-extern PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface;
+extern PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface, *name_is_neg;
 
 // find finds a tensor of the group's device, or returns false, without an exception. The type of elements may
 // be one that only kernels take.

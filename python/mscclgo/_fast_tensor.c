@@ -49,6 +49,21 @@ static bool find_array(const caller* c, PyObject* array, place* p) {
   return true;
 }
 
+// is_negated reports whether a tensor's elements are yet to be negated, which DLPack does not tell, as the
+// imaginary parts of conjugated numbers of PyTorch are. Those of several are not contiguous, so it is asked
+// of tensors of one element alone. One that cannot tell is left to the code in Python too.
+static bool is_negated(PyObject* tensor) {
+  PyObject* negated = PyObject_CallMethodObjArgs(tensor, name_is_neg, NULL);
+  bool is = negated != Py_False;
+  Py_XDECREF(negated);
+  PyErr_Clear();
+  return is;
+}
+
+// A view of PyTorch's whose memory was freed has its offset for an address. GPUs have theirs above this; if
+// one has not, the code in Python looks and takes it.
+#define LOWEST ((uintptr_t)1 << 32)
+
 static bool find_dlpack(const caller* c, PyObject* tensor, const dl_exchange* exchange, place* p) {
   dl_tensor t;
   if (exchange->view(tensor, &t)) {
@@ -56,17 +71,19 @@ static bool find_dlpack(const caller* c, PyObject* tensor, const dl_exchange* ex
     return false;
   }
   if (t.device_type != DL_CUDA || t.device_id != c->number || t.lanes != 1 || t.bits % 8) return false;
+  if (t.code == DL_COMPLEX) return false;  // it may be yet to be conjugated
   int64_t count = 1;
   for (int d = t.dimensions - 1; d >= 0; d--) {
     if (t.strides && t.shape[d] != 1 && t.strides[d] != count) return false;
     count *= t.shape[d];
   }
+  if (count == 1 && is_negated(tensor)) return false;
   *p = (place){.address = (uintptr_t)t.data + t.byte_offset,
                .elements = (uint64_t)count,
                .type = type_of(&t),
                .vouched = true,
                .exchange = exchange};
-  return t.data || count == 0;
+  return (uintptr_t)t.data >= LOWEST || count == 0;
 }
 
 // number returns an item of a tuple, an int, or -1 with or without an exception.

@@ -112,10 +112,15 @@ def _of_torch(tensor: Any) -> Memory:
     name = _torch_names.get(dtype)
     if name is None:
         name = _torch_names[dtype] = str(dtype).partition(".")[2]
+    if tensor.is_conj():  # only PyTorch's own kernels take these for what they stand for
+        raise InvalidError("mscclgo: the tensor's elements are yet to be conjugated; pass tensor.resolve_conj()")
+    if tensor.is_neg():
+        raise InvalidError("mscclgo: the tensor's elements are yet to be negated; pass tensor.resolve_neg()")
     if not tensor.is_contiguous():
         raise _not_contiguous()
     address, count = tensor.data_ptr(), tensor.numel()
-    if count and not address:
+    # A view's address is its offset, where there is no memory.
+    if count and (not address or (tensor.storage_offset() and not tensor.untyped_storage().data_ptr())):
         raise InvalidError("mscclgo: the tensor's memory was freed, or it has none")
     return Memory(address, count, name, kind[0], kind[1], True, tensor.element_size())
 

@@ -24,13 +24,17 @@ pytestmark = pytest.mark.skipif(fast is None, reason="_fast was not built")
 class Tensor:
     """One of an imitated framework: float32, on GPU 3, unless it is told otherwise."""
 
-    def __init__(self, data: int = 0x1000, shape: Tuple[int, ...] = (6, 4), strides: Any = None, **more: int) -> None:
+    def __init__(self, data: int = 0x700001000, shape: Tuple[int, ...] = (6, 4), strides: Any = None, **more: int) -> None:
         self.shape = (ctypes.c_int64 * len(shape))(*shape)
         self.strides = None if strides is None else (ctypes.c_int64 * len(strides))(*strides)
         self.view = View(data, 2, 3, len(shape), 2, 32, 1, self.shape, self.strides)
-        self.fails = False
+        self.fails = self.negated = False
         for name, value in more.items():
             setattr(self.view, name, value)
+
+
+    def is_neg(self) -> bool:
+        return self.negated
 
 
 current = [0x77]  # the framework's current stream
@@ -111,20 +115,20 @@ def test_collect(caller: Any) -> None:
         status = caller.collect(ADDRESS, on, output, input, parts, (4,))
         return made[0] if status == 0 else status
 
-    a, b = Tensor(), Tensor(0x2000)
+    a, b = Tensor(), Tensor(0x700002000)
     assert collect(a, b) == -1  # the first call, which waits for other ranks
     for elements in 24, 12, 8:
         caller.meet(ADDRESS, elements, 0, (4,))
-    assert collect(a, Tensor(0x2000, code=0)) == collect(a, Tensor(0x2000, (7,))) == -1  # others
+    assert collect(a, Tensor(0x700002000, code=0)) == collect(a, Tensor(0x700002000, (7,))) == -1  # others
     assert caller.collect(ADDRESS, None, a, b, (1, 1), (3,)) == caller.collect(ADDRESS, None, a, b, (1, 1), ()) == -1
-    assert collect(a, b) == (GROUP, 33, 0x1000, 0x2000, 24, VOUCHED, 4)
-    assert collect(a, a) == (GROUP, 33, 0x1000, 0x1000, 24, VOUCHED, 4)
-    assert collect(a, None, (2, 1)) == (GROUP, 33, 0x1000, 0, 12, VOUCHED, 4)
-    assert collect(None, b, (1, 3)) == (GROUP, 33, 0, 0x2000, 8, VOUCHED, 4)
-    assert collect(a, Tensor(0x2000, (8,)), (3, 1)) == (GROUP, 33, 0x1000, 0x2000, 8, VOUCHED, 4)
-    assert collect(a, b, on=stream(44)) == (GROUP, 44, 0x1000, 0x2000, 24, VOUCHED, 4)
-    assert collect(a, Tensor(0x2000, (8,)), (1, 1)) == -1
-    assert collect(Tensor(shape=(3,)), Tensor(0x2000, (2,)), (2, 1)) == -1
+    assert collect(a, b) == (GROUP, 33, 0x700001000, 0x700002000, 24, VOUCHED, 4)
+    assert collect(a, a) == (GROUP, 33, 0x700001000, 0x700001000, 24, VOUCHED, 4)
+    assert collect(a, None, (2, 1)) == (GROUP, 33, 0x700001000, 0, 12, VOUCHED, 4)
+    assert collect(None, b, (1, 3)) == (GROUP, 33, 0, 0x700002000, 8, VOUCHED, 4)
+    assert collect(a, Tensor(0x700002000, (8,)), (3, 1)) == (GROUP, 33, 0x700001000, 0x700002000, 8, VOUCHED, 4)
+    assert collect(a, b, on=stream(44)) == (GROUP, 44, 0x700001000, 0x700002000, 24, VOUCHED, 4)
+    assert collect(a, Tensor(0x700002000, (8,)), (1, 1)) == -1
+    assert collect(Tensor(shape=(3,)), Tensor(0x700002000, (2,)), (2, 1)) == -1
     assert collect(None, None) == -1
     assert collect(a, b.shape) == -1
     assert collect(a, b, on=33) == -1
@@ -139,7 +143,7 @@ def test_collect(caller: Any) -> None:
     caller.renew(5)
     assert collect(a, b) == -1
     caller.meet(ADDRESS, 24, 0, (4,))
-    assert collect(a, b) == (GROUP, 33, 0x1000, 0x2000, 24, VOUCHED, 4)
+    assert collect(a, b) == (GROUP, 33, 0x700001000, 0x700002000, 24, VOUCHED, 4)
     for wrong in (0, -1, 1 << 31):
         with pytest.raises(ValueError):
             caller.renew(wrong)
@@ -150,8 +154,8 @@ def test_collect(caller: Any) -> None:
 @pytest.mark.parametrize("code, bits, number", [(2, 32, 0), (2, 16, 1), (4, 16, 2), (2, 64, 3), (0, 32, 4), (0, 64, 5), (1, 8, 6), (10, 8, 7), (12, 8, 8)])
 def test_types(caller: Any, code: int, bits: int, number: int) -> None:
     tensor = Tensor(code=code, bits=bits)
-    assert place(caller, tensor) == (0x1000, 24, number | VOUCHED, False)
-    assert caller.address(tensor, 1 << number) == 0x1000
+    assert place(caller, tensor) == (0x700001000, 24, number | VOUCHED, False)
+    assert caller.address(tensor, 1 << number) == 0x700001000
     assert caller.address(tensor, ~(1 << number) & 0x1FF) is None
     if number:
         assert caller.collect(ADDRESS, None, tensor, Tensor(), (1, 1), ()) == -1
@@ -159,15 +163,20 @@ def test_types(caller: Any, code: int, bits: int, number: int) -> None:
 
 def test_simple(caller: Any) -> None:
     """What is simple, and what is left to the code in Python, which refuses it."""
-    assert place(caller, Tensor(byte_offset=64))[0] == 0x1040
+    assert place(caller, Tensor(byte_offset=64))[0] == 0x700001040
     assert place(caller, Tensor(shape=()))[1] == 1
     assert place(caller, Tensor(shape=(6, 1, 4), strides=(4, 99, 1)))[1] == 24
     assert place(caller, Tensor(0, shape=(0, 4)))[1] == 0
     fails = Tensor()
     fails.fails = True
+    negated = Tensor(shape=(1,))
+    assert place(caller, negated)[1] == 1
+    negated.negated = True
+    assert caller.address(Tensor(code=5, bits=64), 1 << 31) is None  # it may be yet to be conjugated
     for tensor in (
         Tensor(strides=(1, 6)),
         Tensor(0),
+        Tensor(64),  # a view of what was freed
         Tensor(device_type=1),
         Tensor(device_id=2),
         Tensor(lanes=2),
@@ -175,6 +184,7 @@ def test_simple(caller: Any) -> None:
         Tensor(code=0, bits=16),
         Tensor(code=5, bits=64),
         fails,
+        negated,
         object(),
         None,
     ):
@@ -240,7 +250,7 @@ def test_interface(caller: Any) -> None:
     made.clear()
     caller.meet(ADDRESS, 24, 0, (4,))
     assert caller.collect(ADDRESS, None, Tensor(), Interface(), (1, 1), (4,)) == 0
-    assert made[0] == (GROUP, 33, 0x1000, 0x3000, 24, 0, 4)
+    assert made[0] == (GROUP, 33, 0x700001000, 0x3000, 24, 0, 4)
 
 
 def test_transfer(caller: Any) -> None:
@@ -249,8 +259,8 @@ def test_transfer(caller: Any) -> None:
         status = caller.transfer(ADDRESS, on, written, tensor, peer)
         return made[0][:6] if status == 0 else status
 
-    assert transfer(Tensor()) == (GROUP, 33, 0x1000, 24, VOUCHED, 1)
-    assert transfer(Tensor(), 0, stream(44)) == (GROUP, 44, 0x1000, 24, VOUCHED, 0)
+    assert transfer(Tensor()) == (GROUP, 33, 0x700001000, 24, VOUCHED, 1)
+    assert transfer(Tensor(), 0, stream(44)) == (GROUP, 44, 0x700001000, 24, VOUCHED, 0)
     for peer in (2, -1, 1 << 40, 1 << 80, 1.0, True, None, "1"):
         assert transfer(Tensor(), peer) == -1
         assert not caller.add([], [], [], 33, 0, Tensor(), peer)
@@ -308,7 +318,7 @@ def test_kernel(caller: Any) -> None:
         return launched[0][3]
 
     simple: List[Any] = [Tensor(), -1, 2, 0.1, 0.1, True, -(1 << 63), (1 << 64) - 1, "x", "y"]
-    want = struct.pack("=QbxHfd?7xqQ3s5s", 0x1000, -1, 2, 0.1, 0.1, True, -(1 << 63), (1 << 64) - 1, b"???", b"?????")
+    want = struct.pack("=QbxHfd?7xqQ3s5s", 0x700001000, -1, 2, 0.1, 0.1, True, -(1 << 63), (1 << 64) - 1, b"???", b"?????")
     assert block(*simple) == want and asked == ["x", "y"]
     assert block(None, *simple[1:])[:8] == bytes(8) and asked == ["x", "y"]
     for at, argument in (

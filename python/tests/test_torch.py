@@ -241,13 +241,19 @@ def test_refused() -> None:
     def body(group: mscclgo.Group) -> None:
         good = torch.ones(64, device="cuda")
         freed = torch.ones(64, device="cuda")
+        view = freed[16:]
         freed.untyped_storage().resize_(0)
+        complex = torch.ones(64, device="cuda", dtype=torch.complex64).conj()
         for tensor, part in (
             (good.view(8, 8).t(), "not contiguous"),
             (good.cpu(), "host's memory"),
             (good.to(torch.complex64), "complex64"),
             (good.bool(), "bool"),
             (freed, "freed"),
+            (view, "freed"),
+            (complex, "resolve_conj"),
+            (complex[:1].imag, "resolve_neg"),
+            (complex[0].imag, "resolve_neg"),
             (torch.sparse_coo_tensor((4, 4)).cuda(), "mscclgo:"),
         ):
             with pytest.raises(mscclgo.InvalidError, match=part) as caught:

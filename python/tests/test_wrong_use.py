@@ -6,14 +6,18 @@ import copy
 import ctypes
 import gc
 import pickle
+import re
+import sys
 import warnings
-from typing import Any, Callable, Dict
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 import numpy as np
 import pytest
 from conftest import run_ranks
 
 import mscclgo
+from mscclgo import _memory
 
 
 class Image:
@@ -53,6 +57,22 @@ class Used:
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.capsule
+
+
+class Device(NamedTuple):
+    type: str = "cpu"
+    index: Optional[int] = None
+
+
+class Lazy:
+    """A tensor as of PyTorch: the bits of what its elements are yet to be, and where its storage is."""
+
+    def __init__(self, conj: bool = False, neg: bool = False, storage: int = 64) -> None:
+        self.device, self.dtype = Device(), "torch.float32"
+        self.is_conj, self.is_neg, self.is_contiguous = (lambda: conj), (lambda: neg), (lambda: True)
+        self.numel, self.element_size, self.storage_offset = (lambda: 3), (lambda: 4), (lambda: 2)
+        self.data_ptr = lambda: storage + 8
+        self.untyped_storage = lambda: SimpleNamespace(data_ptr=lambda: storage)
 
 
 SOURCE = 'extern "C" __global__ void k(void* to) {}'
@@ -199,3 +219,14 @@ def test_forgotten_rendezvous() -> None:
         with mscclgo.Rendezvous():
             pass
         gc.collect()
+
+
+def test_lazy_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of PyTorch whose memory is not what they stand for are refused."""
+    torch = type(sys)("torch")
+    torch.Tensor = Lazy  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert _memory.of(Lazy())[:3] == (72, 3, "float32")
+    for tensor, why in ((Lazy(conj=True), "resolve_conj()"), (Lazy(neg=True), "resolve_neg()"), (Lazy(storage=0), "memory was freed")):
+        with pytest.raises(mscclgo.InvalidError, match=re.escape(why)):
+            _memory.of(tensor)
