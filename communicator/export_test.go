@@ -3,7 +3,11 @@ package communicator
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // SetLostPatience has a rank whose connection breaks wait for so long for news of why.
@@ -63,6 +67,22 @@ func OpenHalf(ctx context.Context, p *Pipes, rank int) error {
 		in, err = m.receive(ctx)
 	}
 	return errors.Join(err, q.Close())
+}
+
+// FailRegistration has the next registration of the buffer of lazy pipes fail, and returns a count of those that
+// do not.
+func FailRegistration(p *Pipes, err error) *atomic.Int32 {
+	var registered atomic.Int32
+	register := p.lazy.register
+	p.lazy.register = func(b *gpu.Buffer) (*registeredmem.Memory, error) {
+		if failed := err; failed != nil {
+			err = nil
+			return nil, failed
+		}
+		registered.Add(1)
+		return register(b)
+	}
+	return &registered
 }
 
 // ConnectHalf does a rank's part of Connect up to where it would make the connection, which then fails.

@@ -141,8 +141,10 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 	return p, nil
 }
 
-// newPipes returns pipes that are not made yet.
+// newPipes returns pipes that are not made yet. The ranks are copied, as the caller may write to its slices
+// before Open.
 func newPipes(c *Communicator, o PipeOptions) *Pipes {
+	o.To, o.From = slices.Clone(o.To), slices.Clone(o.From)
 	return &Pipes{options: o.withDefaults(), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
 }
 

@@ -17,11 +17,14 @@ import (
 // lazyPipes is what pipes of PipeOptions.Lazy have of each peer.
 type lazyPipes struct {
 	p      *Pipes
-	tag    uint64                                // of messages between two ranks that open pipes
-	closed semaphores                            // the channel that handles name which are not open
-	still  piece                                 // zeros, which these handles wait for
-	peers  map[int]*door                         // never changes
-	buffer func() (*registeredmem.Memory, error) // options.Buffer, registered once
+	tag    uint64        // of messages between two ranks that open pipes
+	closed semaphores    // the channel that handles name which are not open
+	still  piece         // zeros, which these handles wait for
+	peers  map[int]*door // never changes
+
+	registering sync.Mutex
+	buffer      *registeredmem.Memory // options.Buffer, or nil before the first Open
+	register    func(*gpu.Buffer) (*registeredmem.Memory, error)
 
 	mu     sync.Mutex
 	opened map[int]*Pipes // by peer
@@ -51,9 +54,8 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 	c, o := p.sems.c, &p.options
 	o.Size.LotSlots = 0 // Open knows how many
 	p.sems.called()
-	l := &lazyPipes{p: p, tag: pipeTag + p.sems.call, closed: semaphores{c: c, call: p.sems.call, name: "unopened " + o.Name}, peers: map[int]*door{}, opened: map[int]*Pipes{}}
+	l := &lazyPipes{p: p, tag: pipeTag + p.sems.call, closed: semaphores{c: c, call: p.sems.call, name: "unopened " + o.Name}, peers: map[int]*door{}, register: p.sems.register, opened: map[int]*Pipes{}}
 	p.lazy = l
-	l.buffer = sync.OnceValues(func() (*registeredmem.Memory, error) { return p.sems.register(o.Buffer) })
 	if len(p.ends) == 0 {
 		return nil
 	}
@@ -184,13 +186,28 @@ func (l *lazyPipes) part(rank int) *Pipes {
 	return q
 }
 
+// registered returns options.Buffer, which the first Open registers, or the next one after an error.
+func (l *lazyPipes) registered() (*registeredmem.Memory, error) {
+	l.registering.Lock()
+	defer l.registering.Unlock()
+	if l.buffer != nil {
+		return l.buffer, nil
+	}
+	m, err := l.register(l.p.options.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	l.buffer = m
+	return m, nil
+}
+
 // meet makes the pipes to and from one rank with that rank. If it fails, it reports whether the peer may go on
 // with this rank's ends.
 func (p *Pipes) meet(ctx context.Context, lazy *lazyPipes, m *meeting) (goesOn bool, err error) {
 	defer p.closeEndpoints()
 	size := p.options.Size
 	if p.options.Buffer != nil {
-		p.buffer, err = lazy.buffer()
+		p.buffer, err = lazy.registered()
 	}
 	var mine []byte
 	if err == nil {

@@ -252,6 +252,48 @@ func TestLazyPipesFail(t *testing.T) {
 	})
 }
 
+// TestLazyPipesOwnRanks has the caller use the slice of ranks for something else before it opens pipes.
+func TestLazyPipesOwnRanks(t *testing.T) {
+	const n = 3
+	comms := group(t, n, communicator.Options{})
+	each(t, n, func(rank int) error {
+		r := [][]int{{1}, {0}, nil}[rank]
+		p, err := comms[rank].Pipes(t.Context(), communicator.PipeOptions{Lazy: true, To: r, From: r})
+		if err != nil || rank == 2 {
+			return errors.Join(err, comms[rank].Barrier(t.Context()), p.Close())
+		}
+		r[0] = 2
+		failing(t, rank, p.Open(t.Context(), 2), mscclgo.ErrInvalid, "there are no pipes")
+		return errors.Join(p.Open(t.Context(), 1-rank), comms[rank].Barrier(t.Context()), p.Close())
+	})
+}
+
+// TestLazyPipesRegister has the registration of a rank's buffer fail once: both ranks hear of it, and the next
+// Open tries again.
+func TestLazyPipesRegister(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	full := mscclgo.Errorf(mscclgo.ErrSystem, "register", "the table is full")
+	each(t, 2, func(rank int) error {
+		o := communicator.PipeOptions{Lazy: true, To: []int{0, 1}, From: []int{0, 1}, Buffer: upload(t, comms[rank].Device(), 0, 4096)}
+		p, err := comms[rank].Pipes(t.Context(), o)
+		if err != nil {
+			return err
+		}
+		var fails error // of rank 0 only
+		if rank == 0 {
+			fails = full
+		}
+		registered := communicator.FailRegistration(p, fails)
+		kind := []mscclgo.Kind{mscclgo.ErrSystem, mscclgo.ErrRemote}[rank]
+		failing(t, rank, p.Open(t.Context(), 1-rank), kind, "the table is full")
+		err = errors.Join(p.Open(t.Context(), 1-rank), p.Open(t.Context(), rank))
+		if n := registered.Load(); n != 1 {
+			t.Errorf("rank %d: the buffer was registered %d times", rank, n)
+		}
+		return errors.Join(err, comms[rank].Barrier(t.Context()), p.Close())
+	})
+}
+
 // TestLazyPipesHalf has an Open end when the peer may have gone on: this rank's ends keep their memory, as the
 // peer's kernels may write there, until the pipes are closed.
 func TestLazyPipesHalf(t *testing.T) {

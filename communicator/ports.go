@@ -145,6 +145,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 	if o.PerPeer == 0 {
 		o.PerPeer = 1
 	}
+	o.Peers = slices.Clone(o.Peers) // they are those of Reform too
 	shared := local
 	if o.Inbox != nil {
 		shared = o.Inbox

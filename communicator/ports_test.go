@@ -1,6 +1,7 @@
 package communicator_test
 
 import (
+	"errors"
 	"testing"
 	"unsafe"
 
@@ -37,6 +38,33 @@ func TestPortPeers(t *testing.T) {
 			return err
 		}
 		return p.Close()
+	})
+}
+
+// TestPortPeersReformed has the caller use the slice of peers for something else before the group is re-formed.
+func TestPortPeersReformed(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	next := ranks(t, 2)
+	each(t, 2, func(rank int) error {
+		c, peers := comms[rank], []int{1 - rank}
+		s, err := c.ProxyService(t.Context(), proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		p, err := c.PortChannels(t.Context(), s, upload(t, c.Device(), 0, 64), communicator.PortChannelOptions{Peers: peers})
+		if err := errors.Join(err, s.Close()); err != nil {
+			return err
+		}
+		peers[0] = 7
+		if c, err = c.Reform(t.Context(), next[rank]); err != nil {
+			return err
+		}
+		comms[rank] = c // for the test to close
+		if s, err = c.ProxyService(t.Context(), proxyservice.ServiceOptions{}); err != nil {
+			return err
+		}
+		_, err = p.Reform(t.Context(), c, s)
+		return errors.Join(err, s.Close(), c.Barrier(t.Context()), p.Close())
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -183,6 +184,7 @@ func newProxy(ring *fifo.Ring, handler Handler, firstUser int, o Options) (*Prox
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.CPUs = slices.Clone(o.CPUs) // for Start
 	p := &Proxy{ring: ring, loop: newLoop(o, firstUser), handler: handler, options: o}
 	p.waiting = p.loop.waiting()
 	p.races, _ = race.Current() // devices have told an error

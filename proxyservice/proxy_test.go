@@ -118,12 +118,14 @@ func TestAffinity(t *testing.T) {
 		cpu++
 	}
 	seen := make(chan unix.CPUSet, 1)
+	cpus := []int{cpu}
 	r, ring, p := newProxy(t, func(context.Context, fifo.Trigger) error {
 		var own unix.CPUSet
 		err := unix.SchedGetaffinity(0, &own)
 		seen <- own
 		return err
-	}, proxyservice.Options{CPUs: []int{cpu}})
+	}, proxyservice.Options{CPUs: cpus})
+	cpus[0] = -1 // the slice is the caller's
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
