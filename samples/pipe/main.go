@@ -71,6 +71,19 @@ func (c *config) check(args, ranks int) error {
 	return c.size.Check()
 }
 
+// value returns element i of a rank.
+func value(i, rank, ranks int) float32 { return float32((rank + 1) * (i % modulus(ranks))) }
+
+// sum returns the sum of element i of all ranks.
+func sum(i, ranks int) float32 { return float32(ranks * (ranks + 1) / 2 * (i % modulus(ranks))) }
+
+// modulus bounds the elements so that their sums are below 1<<24: up to there a float32 has each integer, and
+// sums are the same in any order.
+func modulus(ranks int) int {
+	const exact = 1 << 24
+	return min(1000, (exact-1)/(ranks*(ranks+1)/2)+1)
+}
+
 // run adds up one buffer of each rank and checks the sums.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config) (err error) {
 	rank, ranks := comm.Rank(), comm.Size()
@@ -79,7 +92,7 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config) (err 
 	}
 	values := make([]float32, cfg.count)
 	for i := range values {
-		values[i] = float32((rank + 1) * (i % 1000))
+		values[i] = value(i, rank, ranks)
 	}
 	data, err := gpu.Upload(comm.Device(), values)
 	if err != nil {
@@ -121,7 +134,7 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config) (err 
 		return err
 	}
 	for i, got := range values {
-		if want := float32(ranks * (ranks + 1) / 2 * (i % 1000)); got != want {
+		if want := sum(i, ranks); got != want {
 			return fmt.Errorf("rank %d: element %d is %v, want %v", rank, i, got, want)
 		}
 	}

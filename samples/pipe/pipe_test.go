@@ -31,11 +31,30 @@ func TestRing(t *testing.T) {
 
 // TestManyRanks has a long ring, of more ranks than kernels have the addresses of by value.
 func TestManyRanks(t *testing.T) {
-	// Of so many elements the sums are exact.
 	cfg := config{count: 500, blocks: 1, threads: 32, size: channel.PipeSize{Slots: 4, SlotBytes: 128}}
 	testgroup.Run(t, testgroup.Many(t), communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		return run(ctx, comm, cfg)
 	})
+}
+
+// TestSums adds up the values of many ranks in the order of a ring, from each rank on.
+func TestSums(t *testing.T) {
+	for _, ranks := range []int{2, 183, 184, 256} {
+		for i := range 1000 {
+			for first := range ranks {
+				got := float32(0)
+				for behind := range ranks {
+					got += value(i, (first+behind)%ranks, ranks)
+				}
+				if want := sum(i, ranks); got != want {
+					t.Fatalf("%d ranks, from rank %d on: the sum of elements %d is %v, want %v", ranks, first, i, got, want)
+				}
+			}
+		}
+	}
+	if value(1, 0, 256) == 0 {
+		t.Error("the elements of 256 ranks are all zero")
+	}
 }
 
 // TestFlags checks flags that make no sense, which are found before any rank starts.
