@@ -104,6 +104,8 @@ type PipeConfig struct {
 	// Pool is the pool of this rank that the end lies in, if PipeSize.LotSlots is not 0. The peer's end
 	// lies in a pool then too.
 	Pool *PipePool
+
+	prepared bool // see PreparePort
 }
 
 // Pipe is one end of a one-way stream of messages between two ranks; the device functions
@@ -151,7 +153,7 @@ func NewMemoryPipe(s *semaphore.Device2Device, c PipeConfig) (*Pipe, error) {
 // NewPortPipe returns an end whose messages are moved by the hosts. The port is between the
 // memories of the two ends; numbers are the ids of the config's other memories in the
 // service. Most programs call proxyservice.ProxyService.Pipe. It zeroes this end's control
-// words, so both ends must be made before either is used. All stays the caller's and must
+// words, so both ends must be made, or prepared, before either is used. All stays the caller's and must
 // outlive the pipe.
 //
 // Errors: ErrInvalid when the port is nil, or is not between the ends' memories, for
@@ -172,6 +174,22 @@ func NewPortPipe(p *PortChannel, c PipeConfig, numbers PipeNumbers) (*Pipe, erro
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the port is between %v and %v, the ends are in %v and %v", p.src, p.dst, c.Own.Memory, c.Peer.Memory).At(c.Own.Memory.Rank(), c.Peer.Memory.Rank())
 	}
 	return newPipe(&Pipe{config: c, port: p, numbers: numbers})
+}
+
+// PreparePort does what NewPortPipe does but for the port: it checks the config, and zeroes this end's control
+// words. NewPortPipe then leaves them alone, so that the peer may use its end already.
+//
+// Errors: those of NewPortPipe.
+func (c *PipeConfig) PreparePort() error {
+	c.PipeSize = c.OrDefault()
+	if !c.Sends {
+		c.Source = nil
+	}
+	if err := c.check("channel: prepare a pipe", c.Bytes(), c.Bytes()); err != nil {
+		return err
+	}
+	c.prepared = true
+	return c.zero()
 }
 
 // check returns an error unless the ends have so many bytes in memory of the two ranks.
@@ -224,17 +242,24 @@ func (c *PipeConfig) check(op string, own, peer uint64) error {
 	return nil
 }
 
-// newPipe zeroes the control words of an end.
+// newPipe zeroes the control words of an end, unless that is done.
 func newPipe(p *Pipe) (*Pipe, error) {
-	own := p.config.Own
-	words, err := own.Memory.Buffer().Slice(own.Offset, p.config.ControlBytes())
-	if err == nil {
-		err = gpu.CopyIn(words, make([]byte, p.config.ControlBytes()))
+	if p.config.prepared {
+		return p, nil
 	}
-	if err != nil {
+	if err := p.config.zero(); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// zero zeroes the control words of this end.
+func (c *PipeConfig) zero() error {
+	words, err := c.Own.Memory.Buffer().Slice(c.Own.Offset, c.ControlBytes())
+	if err != nil {
+		return err
+	}
+	return gpu.CopyIn(words, make([]byte, c.ControlBytes()))
 }
 
 // Handle returns what kernels use.

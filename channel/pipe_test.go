@@ -418,6 +418,11 @@ func TestWrongPipeEnds(t *testing.T) {
 	if _, err := channel.NewPortPipe(nil, good(), channel.PipeNumbers{}); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no port: %v", err)
 	}
+	wrong := good()
+	wrong.Own.Offset = 100
+	if err := wrong.PreparePort(); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("prepared for a port: %v", err)
+	}
 	for _, m := range []*registeredmem.Memory{end.remote, end.local} {
 		if err := m.Close(); err != nil {
 			t.Fatal(err)

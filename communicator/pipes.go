@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -109,7 +110,15 @@ type pipeEnd struct {
 	port     bool
 	offset   uint64 // in the pool
 	endpoint connection.Endpoint
+	waits    *waitingPort // for the service to have it, or nil
 	pipe     *channel.Pipe
+}
+
+// waitingPort is what an end by a port will be once its peer's part is known to have worked: what a service
+// has it keeps, so that it would be full of what closed.
+type waitingPort struct {
+	semaphore *semaphore.Host2Device
+	config    channel.PipeConfig
 }
 
 // Pipes makes pipes from ranks to ranks. Where both map each other's memory, the threads of
@@ -542,8 +551,47 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 	if err != nil {
 		return err
 	}
-	e.pipe, err = o.Service.Pipe(s, config)
-	return err
+	if !p.sems.pair {
+		e.pipe, err = o.Service.Pipe(s, config)
+		return err
+	}
+	if err := config.PreparePort(); err != nil {
+		return err
+	}
+	if err := native.ReserveSemaphore(o.Service); err != nil {
+		return err
+	}
+	e.waits = &waitingPort{s, config}
+	return nil
+}
+
+// serve has the service serve the ends that wait for it.
+func (p *Pipes) serve() error {
+	for _, e := range p.ends {
+		w := e.waits
+		if w == nil {
+			continue
+		}
+		e.waits = nil
+		if err := native.AddReserved(p.options.Service, w.semaphore); err != nil {
+			return err
+		}
+		var err error
+		if e.pipe, err = p.options.Service.Pipe(w.semaphore, w.config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unreserve leaves the service's room for ends that wait for it to others.
+func (p *Pipes) unreserve() {
+	for _, e := range p.ends {
+		if e.waits != nil {
+			e.waits = nil
+			native.Unreserve(p.options.Service)
+		}
+	}
 }
 
 // Set returns the pipes for a kernel, which takes a PipeSet of <mscclgo/pipe.cuh> by value.

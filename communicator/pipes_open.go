@@ -152,6 +152,7 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 		return nil
 	}
 	q, m := l.part(rank), newMeeting(c, "Open", op, rank, l.tag, maxContribution)
+	defer q.unreserve()
 	goesOn := false
 	err := c.waitIn(m.name, op, rank, func() (err error) {
 		goesOn, err = q.meet(ctx, l, m)
@@ -242,8 +243,11 @@ func (p *Pipes) join(ctx context.Context, m *meeting, theirs []byte) error {
 	return p.makeEnds(ctx, k, offers)
 }
 
-// show writes the handles of pipes that have been made where kernels find them.
+// show has the service serve pipes that have been made, and writes their handles where kernels find them.
 func (l *lazyPipes) show(op string, rank int, q *Pipes) error {
+	if err := q.serve(); err != nil {
+		return err
+	}
 	next := 0 // the ends of one peer are in one order in both
 	for at, e := range l.p.ends {
 		if e.peer != rank {

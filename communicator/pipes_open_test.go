@@ -294,6 +294,36 @@ func TestLazyPipesRegister(t *testing.T) {
 	})
 }
 
+// TestLazyPipesServiceFull has a rank whose service has no room for its ends: the other's has room for a third
+// rank's, however often both tried.
+func TestLazyPipesServiceFull(t *testing.T) {
+	const n = 3
+	comms := group(t, n, communicator.Options{})
+	pipes, proxies := make([]*communicator.Pipes, n), make([]*proxyservice.ProxyService, n)
+	each(t, n, func(rank int) (err error) {
+		o := lazyToAllOthers(rank, n)
+		o.PerPeer, o.Ports = 1, true
+		if proxies[rank], err = comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{MaxConnections: []int{4, 1, 4}[rank]}); err != nil {
+			return err
+		}
+		o.Service = proxies[rank]
+		pipes[rank], err = comms[rank].Pipes(t.Context(), o)
+		return err
+	})
+	for range 8 {
+		errs := outcomes(t, 2, func(rank int) error { return pipes[rank].Open(t.Context(), 1-rank) })
+		failing(t, 0, errs[0], mscclgo.ErrRemote, "rank 0, peer 1", "its part failed", "the service has 1 connections")
+		failing(t, 1, errs[1], mscclgo.ErrInvalid, "the service has 1 connections; raise ServiceOptions.MaxConnections")
+	}
+	each(t, n, func(rank int) error {
+		var err error
+		if rank != 1 {
+			err = pipes[rank].Open(t.Context(), 2-rank)
+		}
+		return errors.Join(err, proxies[rank].Close(), comms[rank].Barrier(t.Context()), pipes[rank].Close(), pool(comms[rank], 0))
+	})
+}
+
 // TestLazyPipesHalf has an Open end when the peer may have gone on: this rank's ends keep their memory, as the
 // peer's kernels may write there, until the pipes are closed.
 func TestLazyPipesHalf(t *testing.T) {

@@ -105,6 +105,7 @@ type ProxyService struct {
 	memories   map[*registeredmem.Memory]uint16
 	semaphores map[*semaphore.Host2Device]uint16
 	links      map[*connection.Connection]*link
+	reserved   int // semaphores and connections that will be added; see native.ReserveSemaphore
 	closed     bool
 }
 
@@ -207,26 +208,27 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 // MaxSemaphores, or has ServiceOptions.MaxConnections and the semaphore's connection
 // is not one of them.
 func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) {
-	const op = "proxyservice: add a semaphore"
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id, known := s.semaphores[sem]
-	switch {
-	case sem == nil:
-		return 0, s.invalid(op, "the semaphore is nil")
-	case s.closed:
-		return 0, s.invalid(op, "the service is closed")
-	case known:
+	if sem == nil {
+		return 0, s.invalid(opAddSemaphore, "the semaphore is nil")
+	}
+	return s.addSemaphore(sem)
+}
+
+const opAddSemaphore = "proxyservice: add a semaphore"
+
+// addSemaphore is AddSemaphore of one that is not nil. The caller holds mu.
+func (s *ProxyService) addSemaphore(sem *semaphore.Host2Device) (uint16, error) {
+	if id, known := s.semaphores[sem]; known && !s.closed {
 		return id, nil
-	case len(s.known.ports) == MaxSemaphores:
-		return 0, s.invalid(op, "the service has %d; make another service", MaxSemaphores)
 	}
 	l := s.links[sem.Connection()]
+	if err := s.room(l == nil); err != nil {
+		return 0, err
+	}
 	if l == nil {
 		l = &link{Connection: sem.Connection(), number: len(s.links)}
-		if l.number == s.options.MaxConnections {
-			return 0, s.invalid(op, "the service has %d connections; raise ServiceOptions.MaxConnections", l.number)
-		}
 		if l.limited() {
 			l.taken = &s.words[l.number*progressWords+1]
 		}
@@ -234,12 +236,53 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 		s.links[l.Connection] = l
 		s.known.links = append(s.known.links, l)
 	}
-	id = uint16(len(s.known.ports))
+	id := uint16(len(s.known.ports))
 	s.semaphores[sem] = id
 	s.known.ports = append(s.known.ports, port{link: l, semaphore: sem})
 	s.publish()
 	s.loop.addPort(l.number, native.CountOf(sem))
 	return id, nil
+}
+
+// room returns the error of a service that has no room for one more semaphore, or for its connection if that is
+// new, or is closed. The caller holds mu.
+func (s *ProxyService) room(connects bool) error {
+	switch {
+	case s.closed:
+		return s.invalid(opAddSemaphore, "the service is closed")
+	case len(s.known.ports)+s.reserved >= MaxSemaphores:
+		return s.invalid(opAddSemaphore, "the service has %d; make another service", MaxSemaphores)
+	case connects && len(s.links)+s.reserved >= s.options.MaxConnections:
+		return s.invalid(opAddSemaphore, "the service has %d connections; raise ServiceOptions.MaxConnections", s.options.MaxConnections)
+	}
+	return nil
+}
+
+// reserve implements native.ReserveSemaphore.
+func (s *ProxyService) reserve() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.room(true)
+	if err == nil {
+		s.reserved++
+	}
+	return err
+}
+
+// addReserved implements native.AddReserved.
+func (s *ProxyService) addReserved(sem *semaphore.Host2Device) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved--
+	_, err := s.addSemaphore(sem)
+	return err
+}
+
+// unreserve implements native.Unreserve.
+func (s *ProxyService) unreserve() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved--
 }
 
 // BasePortChannel returns a channel of a semaphore whose puts, gets and stores name the
@@ -344,6 +387,9 @@ func (s *ProxyService) free() error {
 
 func init() {
 	native.ServiceClosed = func(s any) bool { return s.(*ProxyService).isClosed() }
+	native.ReserveSemaphore = func(s any) error { return s.(*ProxyService).reserve() }
+	native.AddReserved = func(s, sem any) error { return s.(*ProxyService).addReserved(sem.(*semaphore.Host2Device)) }
+	native.Unreserve = func(s any) { s.(*ProxyService).unreserve() }
 	native.InProxy = func(s any) bool { return s.(*ProxyService).inside() }
 	native.ExplainProxy = func(s any, f func(error) error) { s.(*ProxyService).explain = f }
 	native.ProxyStill = func(s any) (uint64, uint64, bool) { return s.(*ProxyService).still() }

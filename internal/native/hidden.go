@@ -114,6 +114,11 @@ var (
 	// InProxy reports whether the calling thread is that of a *proxyservice.ProxyService, which
 	// calls its handler.
 	InProxy func(proxy any) bool
+	// ReserveSemaphore has a *proxyservice.ProxyService keep room for a semaphore whose connection is new too, or
+	// returns the error of AddSemaphore. AddReserved then adds one in that room, and Unreserve gives it up.
+	ReserveSemaphore func(service any) error
+	AddReserved      func(service, semaphore any) error
+	Unreserve        func(service any)
 	// ServiceClosed reports whether a *proxyservice.ProxyService was closed.
 	ServiceClosed func(service any) bool
 	// Traced reports whether a *communicator.Communicator records a timeline.
