@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,6 +223,74 @@ func TestOwnBootstrapWrong(t *testing.T) {
 		if !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// agreeing is a clerk that calls functions before and after it sends its part of the second exchange of a call.
+type agreeing struct {
+	clerk
+	call          string
+	sent          *atomic.Int32
+	before, after func()
+}
+
+func (a agreeing) Send(ctx context.Context, peer int, tag uint64, data []byte) error {
+	if bytes.Contains(data, []byte(a.call)) && a.sent.Add(1) == 2 {
+		a.before()
+		defer a.after()
+	}
+	return a.clerk.Send(ctx, peer, tag, data)
+}
+
+// TestHalfMade has a rank give up while the ranks agree that pipes and channels are made, which the others then have:
+// its ends keep their memory, as the others' kernels may write there, until the communicator is closed.
+func TestHalfMade(t *testing.T) {
+	const n = 3
+	for name, create := range map[string]func(context.Context, *communicator.Communicator) error{
+		"make pipes": func(ctx context.Context, c *communicator.Communicator) error {
+			o := toAllOthers(c.Rank(), n)
+			o.Shared = true
+			_, err := c.Pipes(ctx, o)
+			return err
+		},
+		"connect memory channels": func(ctx context.Context, c *communicator.Communicator) error {
+			_, err := c.MemoryChannels(ctx, upload(t, c.Device(), 0, 64), communicator.MemoryChannelOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			over := make(chan bool)
+			o := newOffice(n)
+			comms := groupOver(t, []communicator.Bootstrap{
+				clerk{o, 0},
+				agreeing{clerk{o, 1}, name, new(atomic.Int32), func() {}, cancel},
+				agreeing{clerk{o, 2}, name, new(atomic.Int32), func() { <-over }, func() {}},
+			}, devices(t, n), slices.Repeat([]communicator.Options{{}}, n))
+			before := communicator.ArenaBytes(comms[1])
+			each(t, n, func(rank int) error {
+				if rank != 1 {
+					return create(t.Context(), comms[rank])
+				}
+				defer close(over)
+				failing(t, rank, create(ctx, comms[rank]), mscclgo.ErrAborted, "rank 1")
+				return nil
+			})
+			if communicator.ArenaBytes(comms[1]) == before {
+				t.Error("its semaphores are free")
+			}
+			stats := func(rank int) uint64 {
+				s, err := comms[rank].PipePool()
+				if err != nil {
+					t.Error(err)
+				}
+				return s.Taken
+			}
+			if is, want := stats(1), stats(0); is != want {
+				t.Errorf("its ends have %d bytes of the pool, want %d", is, want)
+			}
+		})
 	}
 }
 

@@ -89,14 +89,17 @@ func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	k := c.begin("connect memory channels", op)
 	mine, err := m.sems.take()
 	all, err := k.collect(ctx, mine, err)
+	made := false
 	if err == nil {
-		err = k.agree(ctx, m.connect(ctx, op, local, o.Inbox, all, before))
+		err = m.connect(ctx, op, local, o.Inbox, all, before)
+		made = err == nil
+		err = k.agree(ctx, err)
 	}
 	if err != nil {
 		if before != nil && m.handles == before.handles {
 			m.handles = piece{} // they stay before's
 		}
-		return nil, errors.Join(err, m.Close())
+		return nil, k.giveUp(made, err, m.Close)
 	}
 	return m, nil
 }

@@ -16,6 +16,7 @@ type call struct {
 	op     string // for errors
 	name   string // the same on all ranks
 	number uint64 // of this rank's collective calls
+	told   bool   // all ranks' contributions to the latest exchange have come
 }
 
 // begin starts a collective call. Its name and number are part of every
@@ -24,7 +25,7 @@ func (c *Communicator) begin(name, op string) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
-	return &call{c, op, name, c.calls}
+	return &call{c: c, op: op, name: name, number: c.calls}
 }
 
 // closing is the name of the last call, which ranks may make after different
@@ -68,6 +69,7 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 	if most := min(maxContribution, maxGathered/c.Size()-overhead); failed == nil && len(mine) > most {
 		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, at most %d are allowed; ask for less at once", len(mine), c.Size(), most)
 	}
+	k.told = false
 	all, err := k.exchange(ctx, k.contribution(mine, failed))
 	if err != nil {
 		if c.boot.Err() != nil { // which ended what failed here, perhaps
@@ -94,6 +96,7 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 			}
 		}
 	}
+	k.told = true
 	if err := k.partFailed(failed, parts); err != nil {
 		return nil, err
 	}
@@ -154,6 +157,32 @@ func (c *Communicator) Broadcast(ctx context.Context, root int, data []byte) ([]
 func (k *call) agree(ctx context.Context, failed error) error {
 	_, err := k.collect(ctx, nil, failed)
 	return err
+}
+
+// giveUp ends a call that has failed, and closes what this rank has made for it. If that was all, and this rank
+// does not know whether the others agreed, they may go on, and their kernels write there: it is closed with the
+// communicator.
+func (k *call) giveUp(made bool, err error, close func() error) error {
+	if !made || k.told {
+		return errors.Join(err, close())
+	}
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	k.c.halves = append(k.c.halves, close)
+	return err
+}
+
+// closeHalves closes what giveUp has left.
+func (c *Communicator) closeHalves() error {
+	c.mu.Lock()
+	halves := c.halves
+	c.halves = nil
+	c.mu.Unlock()
+	var errs []error
+	for _, close := range halves {
+		errs = append(errs, close())
+	}
+	return errors.Join(errs...)
 }
 
 // contribution encodes this rank's contribution.

@@ -193,7 +193,8 @@ type Communicator struct {
 	names    map[uint32]string // of channels that have one
 	blocks   map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
 	owned    []func() error
-	kept     native.Kept // see native.KeptBy
+	halves   []func() error // close what other ranks may use; see call.giveUp
+	kept     native.Kept    // see native.KeptBy
 	closed   bool
 	left     bool // leave is done or under way
 	closing  sync.Once
@@ -528,6 +529,7 @@ func (c *Communicator) release() error {
 	if c.matcher != nil {
 		errs = append(errs, c.matcher.close())
 	}
+	errs = append(errs, c.closeHalves())
 	if c.from != nil {
 		errs = append(errs, c.from.close())
 	}

@@ -125,7 +125,9 @@ type waitingPort struct {
 // kernels write to the receiver's memory; else, or with PipeOptions.Ports, the hosts move
 // the bytes, and kernels are the same. When it returns, kernels may use the pipes, unless they are
 // lazy. The pool, the buffer and the service remain the caller's, and must outlive the pipes.
-// Collective: ranks without pipes call it too.
+// Collective: ranks without pipes call it too. After an error of this rank's context or of [Options].Timeout
+// others may have the pipes: then the ends of this rank, and the pool and the buffer, must stay until the
+// communicator is closed.
 //
 // Errors: ErrInvalid for ranks outside the group or named twice, a wrong size, a pool that
 // is too small, a service that is lacking, and when the ends of a pipe differ, naming both
@@ -141,11 +143,14 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 	defer p.closeEndpoints()
 	mine, err := p.prepare(op)
 	all, err := k.collect(ctx, mine, err)
+	made := false
 	if err == nil {
-		err = k.agree(ctx, p.connect(ctx, k, all))
+		err = p.connect(ctx, k, all)
+		made = err == nil
+		err = k.agree(ctx, err)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, k.giveUp(made, err, p.Close)
 	}
 	return p, nil
 }

@@ -176,8 +176,11 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		}
 	}()
 	all, err := k.collect(ctx, mine, err)
+	made := false
 	if err == nil {
-		err = k.agree(ctx, p.connect(ctx, k, s, local, o.Inbox, endpoints, all, before))
+		err = p.connect(ctx, k, s, local, o.Inbox, endpoints, all, before)
+		made = err == nil
+		err = k.agree(ctx, err)
 	}
 	if err != nil {
 		if before != nil && p.handles == before.handles {
@@ -186,7 +189,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		if before != nil && p.kernels == before.kernels {
 			p.kernels = nil
 		}
-		return nil, errors.Join(err, p.Close())
+		return nil, k.giveUp(made, err, p.Close)
 	}
 	return p, nil
 }

@@ -139,7 +139,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 		}
 	}
 	c.launches.End()
-	errs = append(errs, c.matcher.close(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
+	errs = append(errs, c.matcher.close(), c.closeHalves(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
 	h.status = c.failure.retire()
 	c.news.close()
 	errs = append(errs, c.closeOwned())
