@@ -54,7 +54,7 @@ const maxPerPeer = 4096
 // MemoryChannels makes channels between all ranks. Peers write the local buffer of
 // this rank, unless the options name an inbox. When it returns, kernels may use the
 // handles. The buffers remain the caller's; see [Communicator.Share] for when to
-// free them. Collective.
+// free them, and [Communicator.Pipes] for when after an error. Collective.
 //
 // Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
 // PerPeer; ErrUnsupported when the memory of a rank is not mapped here.

@@ -129,7 +129,8 @@ type PortChannels struct {
 // PortChannels makes port channels between all ranks, which s serves. Peers write
 // the local buffer of this rank, unless the options name an inbox. When it returns,
 // kernels may use the handles. The buffers remain the caller's; see
-// [Communicator.Share] for when to free them. Collective.
+// [Communicator.Share] for when to free them, and [Communicator.Pipes] for when after an
+// error. Collective.
 //
 // Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer and when
 // the ranks disagree on PerPeer; those of [proxyservice.ProxyService.PortChannel]; with

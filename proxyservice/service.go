@@ -78,10 +78,11 @@ const (
 // Its ring is the only pinned memory that it takes.
 //
 // What channels of one connection ask for is done in the order of the ring, and so is
-// what else is queued on the connection meanwhile, by Handler too. What a kernel's thread does
-// itself, where it may (see package channel), is behind what was asked for by the same channel only. There is no order
-// between connections, nor between a connection and the triggers for Handler, which are
-// handled in theirs: a kernel that needs one flushes.
+// what else is queued on the connection meanwhile, by Handler too. What a kernel's thread
+// does itself, where the peer's memory is mapped, comes behind what the same channel was
+// asked for, and no other. There is no order between connections, nor between a connection
+// and the triggers for Handler, which are handled in theirs: a kernel that needs one
+// flushes.
 //
 // So nobody waits for a peer that is slow or silent but those who ask something of it.
 // Where its transport has no room, the connection's triggers wait in a backlog, with the

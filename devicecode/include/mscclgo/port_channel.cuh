@@ -79,9 +79,8 @@ struct PortQueue {
 // wait() and poll(), which one thread at a time makes. What channels of one connection ask for is
 // done in that order, but for what a thread does itself, where the peer's memory is mapped: that
 // comes behind what the same channel was asked for. There is no order between connections. All but
-// wait() and poll() may wait for
-// room in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
-// is not Done, the group has failed.
+// wait() and poll() may wait for room in the ring, and for a peer that is more than kPortWaiting
+// triggers behind. When a result is not Done, the group has failed.
 struct BasePortChannelHandle {
   FifoHandle fifo;
   Host2DeviceSemaphoreHandle semaphore;
