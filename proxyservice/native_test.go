@@ -617,29 +617,33 @@ func TestFlushBehindParked(t *testing.T) {
 	}
 }
 
-// TestParkedBehindTurn has a flush wait behind somebody's turn, and a signal that was queued before the turn: it
-// is posted all the same, as who has the turn may wait for the peer's answer to it.
-func TestParkedBehindTurn(t *testing.T) {
-	ranks := newPair(t, hostOnly)
-	r := ranks[0]
+// newParked returns a rank with a channel, over a queue that is not real, of which a signal waits.
+func newParked(t *testing.T) (*rank, *faked, *channel.PortChannel) {
+	t.Helper()
+	r := newPair(t, hostOnly)[0]
 	conn := r.fake(t)
 	c, _, _ := r.channelOver(t, conn.conn, 64)
 	conn.queue.Fail(native.Update, nativetest.Pending)
 	conn.queue.Fail(native.Progress, nativetest.Pending)
 	r.must(t, c, signal, 0, 0, 0)
 	eventually(t, "the signal waits", func() bool { return conn.queue.Done(native.Begin) > 1 })
+	return r, conn, c
+}
+
+// TestParkedBehindTurn has a flush wait behind somebody's turn, and a signal that was queued before the turn: it
+// is posted all the same, as who has the turn may wait for the peer's answer to it.
+func TestParkedBehindTurn(t *testing.T) {
+	r, conn, c := newParked(t)
 	turn := conn.conn.Turn()
-	flushed := make(chan struct{})
-	go func() {
-		defer close(flushed)
-		r.must(t, c, flush, 0, 0, 0)
-	}()
+	result := r.alloc(t, 4)
+	r.launch(t, "act", 1, 1, c.Handle(), int32(flush), uint64(0), uint64(0), uint64(0), 1, result)
 	eventually(t, "the flush waits for the turn", func() bool { return r.service.Snapshot().Deferred == 1 })
 	before := conn.queue.Done(native.Progress)
 	conn.queue.Fail(native.Progress, 0)
 	eventually(t, "the signal is posted", func() bool { return conn.queue.Done(native.Progress) > before })
 	turn.End()
-	<-flushed
+	r.wait(t)
+	testcmp.Equal(t, "the flush", devicecode.WaitResult(read[uint32](t, result, 1)[0]), devicecode.WaitDone)
 }
 
 // TestParkedOfOthers has a signal of another service wait behind one of this, which stops once its own is
@@ -666,14 +670,7 @@ func TestParkedOfOthers(t *testing.T) {
 // TestClosedWhileParked closes a connection of which a signal waits. To close it is to queue that, and
 // the service goes on.
 func TestClosedWhileParked(t *testing.T) {
-	ranks := newPair(t, hostOnly)
-	r := ranks[0]
-	conn := r.fake(t)
-	c, _, _ := r.channelOver(t, conn.conn, 64)
-	conn.queue.Fail(native.Update, nativetest.Pending)
-	conn.queue.Fail(native.Progress, nativetest.Pending)
-	r.must(t, c, signal, 0, 0, 0)
-	eventually(t, "the signal waits", func() bool { return conn.queue.Done(native.Begin) > 1 })
+	r, conn, _ := newParked(t)
 	if err := conn.conn.Close(); err != nil {
 		t.Error(err)
 	}
