@@ -129,6 +129,16 @@ extern "C" __global__ void one(PipeSet pipes, uint32_t kind, uint64_t bytes, uin
   play<int32_t, Sum>(pipes, Op{kind, 0, 0, 0, 0, 0, bytes}, 1, memory);
 }
 
+// forward receives a message and sends it on by a pipe whose host it keeps busy before, with a trigger of
+// the user's. result is how the call ended.
+extern "C" __global__ void forward(PipeSet pipes, PipeSet onward, uint64_t bytes, uint8_t* memory,
+                                   uint32_t* result) {
+  const PipeHandle& out = onward.to(0);
+  if (threadIdx.x == 0) out.port.base.fifo.push(Trigger::user(kFirstUserKind));
+  const WaitResult r = pipes.from(0).recvCopySend(out, memory, bytes);
+  if (threadIdx.x == 0) *result = uint32_t(r);
+}
+
 // lend borrows all lots of the pool of a pipe from peer 0 and fills them, as messages of other pipes do, or
 // counts the words that others have written since, and gives them back. One thread; lots is of pool->lots
 // words for their places, and the count.

@@ -430,9 +430,13 @@ class PipeIn {
     return lent_ ? p_.mine(p_.inLot(p_.control->posting[0], index_)) : p_.slot(start_ + index_);
   }
 
-  // release gives the slot back, and with the last the lot.
+  // release gives the slot back, and with the last the lot. A lot whose message fails before that is given
+  // back by the host, which goes by `posted`.
   MSCCLGO_DEVICE WaitResult release() const {
-    if (lent_ && last_) p_.pool->giveBack(p_.control->posting[0] & ~kPipeLot);
+    if (last_) {
+      if (lent_) p_.pool->giveBack(p_.control->posting[0] & ~kPipeLot);
+      p_.control->posted = 0;
+    }
     return p_.signal();
   }
 
@@ -442,7 +446,6 @@ class PipeIn {
   MSCCLGO_DEVICE void end() {
     last_ = true;
     p_.control->chunks = start_ + index_ + 1;
-    p_.control->posted = 0;
   }
 
   MSCCLGO_DEVICE bool byPort() const { return p_.is(kPipeByPort); }
