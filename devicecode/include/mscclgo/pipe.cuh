@@ -182,11 +182,14 @@ struct PipeHandle {
     return result;
   }
 
-  // signal adds one to the peer's count. One thread calls it, behind a fence that releases at
-  // system scope; over ports it releases by itself.
-  MSCCLGO_DEVICE WaitResult signal() const {
+  // signalled returns how often this end has signalled, or over ports, where signal() does not ask, 0.
+  MSCCLGO_DEVICE uint64_t signalled() const { return is(kPipeByPort) ? 0 : *semaphore.outbound; }
+
+  // signal adds one to the peer's count, after so many signals. One thread calls it, behind a fence that
+  // releases at system scope; over ports it releases by itself.
+  MSCCLGO_DEVICE WaitResult signal(uint64_t before) const {
     if (is(kPipeByPort)) return portSignal();
-    semaphore.relaxedSignal();
+    semaphore.relaxedSignal(before);
     return WaitResult::Done;
   }
   __device__ __noinline__ WaitResult portSignal() const { return port.signal(); }
@@ -396,11 +399,11 @@ namespace detail {
 
 using PipeLine = uint4;  // 16 bytes
 
-// PipeIn receives a message, and PipeOut sends one. Of each chunk the leader, one thread,
-// makes the first call and the last, and between them, with barriers around it, all threads
-// make place(), which returns where the chunk is or goes. All threads make next() before the
-// next chunk. The leader calls end() ahead of the last chunk's second barrier: all threads load
-// the count that it stores when they begin the next message.
+// PipeIn receives a message, and PipeOut sends one. Of each chunk the leader, one thread, makes the
+// first calls, count() and the last, and between them, with barriers around it, all threads make
+// place(), which returns where the chunk is or goes. All threads make next() before the next chunk.
+// The leader calls count() ahead of the second barrier, and with the last chunk end(): all threads
+// load the count that it stores when they begin the next message.
 class PipeIn {
  public:
   // Receives bytes, to dst if they may go there directly.
@@ -411,13 +414,15 @@ class PipeIn {
         direct_(pipe.is(kPipePosts) && PipeHandle::within(pipe.buffer, pipe.bufferSize, dst, bytes)),
         start_(pipe.control->chunks) {}
 
+  // ask tells the sender where the message is wanted, ahead of its first chunk.
+  MSCCLGO_DEVICE WaitResult ask() {
+    if (index_ != 0) return WaitResult::Done;
+    p_.checkEnd(false, p_.slotBytes);
+    return p_.is(kPipePosts) || p_.borrows(bytes_) ? p_.tell(dst_, bytes_) : WaitResult::Done;
+  }
+
   // arrive waits for the chunk.
   MSCCLGO_DEVICE WaitResult arrive() {
-    if (index_ == 0) {
-      p_.checkEnd(false, p_.slotBytes);
-      WaitResult result = p_.is(kPipePosts) || p_.borrows(bytes_) ? p_.tell(dst_, bytes_) : WaitResult::Done;
-      if (result != WaitResult::Done) return result;
-    }
     WaitResult result = p_.await(start_ + index_ + 1);
     if (result == WaitResult::Done) p_.checkAnnounced(start_ + index_, bytes_);
     return result;
@@ -437,8 +442,11 @@ class PipeIn {
       if (lent_) p_.pool->giveBack(p_.control->posting[0] & ~kPipeLot);
       p_.control->posted = 0;
     }
-    return p_.signal();
+    return p_.signal(signalled_);
   }
+
+  // count reads how often this end has signalled.
+  MSCCLGO_DEVICE void count() { signalled_ = p_.signalled(); }
 
   MSCCLGO_DEVICE void next() { ++index_; }
 
@@ -462,6 +470,7 @@ class PipeIn {
   uint64_t bytes_;
   bool direct_, lent_ = false, last_ = false;  // lent_: the chunk is in a lot
   uint64_t start_, index_ = 0;  // the number of the message's first chunk; the chunk in the message
+  uint64_t signalled_ = 0;
 };
 
 class PipeOut {
@@ -500,9 +509,12 @@ class PipeOut {
 
   // pass hands over n bytes at their place.
   MSCCLGO_DEVICE WaitResult pass(uint64_t n) const {
-    if (!p_.is(kPipeByPort)) return p_.signal();
+    if (!p_.is(kPipeByPort)) return p_.signal(signalled_);
     return p_.putChunk({start_, index_, n, bytes_, place_, srcOffset_, direct_, lent_, fetched_, staged_});
   }
+
+  // count reads how often this end has signalled.
+  MSCCLGO_DEVICE void count() { signalled_ = p_.signalled(); }
 
   MSCCLGO_DEVICE void next() { ++index_; }
 
@@ -551,13 +563,16 @@ class PipeOut {
   uint64_t srcOffset_, place_ = 0;      // place_: the offset in the buffer, or the lot
   uint64_t start_, index_ = 0;          // the number of the message's first chunk; the chunk in the message
   uint64_t answers_ = 0;                // signals of the receiver before the message
+  uint64_t signalled_ = 0;
 };
 
 // NoIn and NoOut are the sides that a call does not have.
 struct NoIn {
+  MSCCLGO_DEVICE WaitResult ask() const { return WaitResult::Done; }
   MSCCLGO_DEVICE WaitResult arrive() const { return WaitResult::Done; }
   MSCCLGO_DEVICE const uint8_t* place() const { return nullptr; }
   MSCCLGO_DEVICE WaitResult release() const { return WaitResult::Done; }
+  MSCCLGO_DEVICE void count() const {}
   MSCCLGO_DEVICE void next() const {}
   MSCCLGO_DEVICE void end() const {}
   MSCCLGO_DEVICE bool byPort() const { return false; }
@@ -570,6 +585,7 @@ struct NoOut {
   MSCCLGO_DEVICE WaitResult room() const { return WaitResult::Done; }
   MSCCLGO_DEVICE uint8_t* place() const { return nullptr; }
   MSCCLGO_DEVICE WaitResult pass(uint64_t) const { return WaitResult::Done; }
+  MSCCLGO_DEVICE void count() const {}
   MSCCLGO_DEVICE void next() const {}
   MSCCLGO_DEVICE void end() const {}
   MSCCLGO_DEVICE bool byPort() const { return false; }
@@ -589,14 +605,17 @@ MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t c
   uint64_t at = 0;
   do {
     if (leads && result == WaitResult::Done) {
-      result = in.arrive();
+      result = in.ask();
+      // Room is there as a rule, and the chunk comes meanwhile.
       if (result == WaitResult::Done) result = out.room();
+      if (result == WaitResult::Done) result = in.arrive();
     }
     WaitResult agreed = agree<Threads>(result);
     if (agreed != WaitResult::Done) return agreed;
     const uint64_t n = bytes - at < chunkBytes ? bytes - at : chunkBytes;
     uint8_t* to = out.place();
     work(to, in.place(), at, n);
+    if (leads) in.count(), out.count();
     if (leads && at + n == bytes) in.end(), out.end();
     Threads::sync();
     if (leads) {

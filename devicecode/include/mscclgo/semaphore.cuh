@@ -18,11 +18,15 @@ struct Device2DeviceSemaphoreHandle {
   // signal adds one to the peer's count. One thread calls it. What this thread wrote and
   // observed before, in any memory, is visible to the peer after its wait() (release at
   // system scope). A __syncthreads() before it covers what the block wrote.
-  MSCCLGO_DEVICE void signal() const { signalAs<Order::Release>(); }
+  MSCCLGO_DEVICE void signal() const { signalAs<Order::Release>(*outbound); }
 
   // relaxedSignal is signal() without the memory ordering: for peers that only need to
   // know that this point was reached.
-  MSCCLGO_DEVICE void relaxedSignal() const { signalAs<Order::Relaxed>(); }
+  MSCCLGO_DEVICE void relaxedSignal() const { relaxedSignal(*outbound); }
+
+  // relaxedSignal signals as well, given how many signals were sent before, *outbound. A thread that
+  // reads this ahead of a fence does not wait for it behind that.
+  MSCCLGO_DEVICE void relaxedSignal(uint64_t before) const { signalAs<Order::Relaxed>(before); }
 
   // wait waits for one more signal and consumes it. One thread calls it. On Done, what the
   // peer wrote before its signal() is visible (acquire at system scope), and after a
@@ -44,12 +48,13 @@ struct Device2DeviceSemaphoreHandle {
   }
 
  private:
-  // signalAs is signal() with the order of its store.
+  // signalAs is signal() with the order of its store, after so many signals.
   template <Order O>
-  MSCCLGO_DEVICE void signalAs() const {
+  MSCCLGO_DEVICE void signalAs(uint64_t before) const {
     detail::Span span(watch.trace());
     uint64_t* word = peerInbound;  // first, as the compiler cannot move it across the next store
-    uint64_t number = ++*outbound;
+    uint64_t number = before + 1;
+    *outbound = number;
     store<Scope::System, O>(word, number);
     span.end(TraceKind::Signal, watch, 0, number);
   }
