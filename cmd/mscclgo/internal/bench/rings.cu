@@ -41,15 +41,21 @@ __device__ WaitResult reduce(const PipeHandle& next, const PipeHandle& previous,
 
 // rings adds up the data of all ranks, at least two. Each block has pipes of its own, of at
 // least two slots. With two ways every other block's ring goes the other way: the first peer is
-// then the rank after this one, and the second the rank before it.
+// then the rank after this one, and the second the rank before it. Blocks begin in waves, `apart`
+// nanoseconds one after another: the bytes of a wave are on the wire while the others wait for what
+// they need next, which all together would do with the wire idle.
 extern "C" __global__ void __launch_bounds__(512)
-    rings(PipeSet pipes, uint32_t ways, uint32_t rank, uint32_t ranks, __half* data, uint64_t count) {
+    rings(PipeSet pipes, uint32_t ways, uint32_t waves, uint64_t apart, uint32_t rank, uint32_t ranks,
+          __half* data, uint64_t count) {
   // Handles are read anew after each wait, here without a trip to memory.
   __shared__ PipeHandle next, previous;
   const uint32_t way = blockIdx.x % ways;
   if (threadIdx.x == 0) {
     next = pipes.to(way, blockIdx.x / ways);
     previous = pipes.from(way, blockIdx.x / ways);
+    const uint64_t start = nanoseconds(), rest = blockIdx.x / ways % waves * apart;
+    while (nanoseconds() - start < rest) {
+    }
   }
   __syncthreads();
   const uint64_t lines = (count + kLine - 1) / kLine;

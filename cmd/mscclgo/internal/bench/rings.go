@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/nccl"
@@ -20,14 +21,25 @@ import (
 var ringsSource []byte
 
 // ringShape is a grid of blocks, each with a ring of its own: half of them one way and half the
-// other, if there are two ways.
-type ringShape struct{ blocks, ways int }
+// other, if there are two ways. They begin in waves, one after another.
+type ringShape struct{ blocks, ways, waves int }
 
 func (s ringShape) String() string {
+	text := fmt.Sprintf("%d blocks", s.blocks)
 	if s.ways == 2 {
-		return fmt.Sprintf("%d+%d blocks", s.blocks/2, s.blocks/2)
+		text = fmt.Sprintf("%d+%d blocks", s.blocks/2, s.blocks/2)
 	}
-	return fmt.Sprintf("%d blocks", s.blocks)
+	if s.waves > 1 {
+		text += fmt.Sprintf(" in %d waves", s.waves)
+	}
+	return text
+}
+
+// apart returns how long a wave begins before the next: as long as a link takes for the bytes that
+// the wave sends at a time, but no longer than a hop takes besides, as waiting longer gains nothing.
+func (s ringShape) apart(piece uint64) time.Duration {
+	const rate, most = 350, 1500 * time.Nanosecond // bytes a nanosecond
+	return min(time.Duration(uint64(s.blocks/s.waves)*piece/rate), most)
 }
 
 // ringSizes are what all-reduces by rings of pipes are timed with.
@@ -42,13 +54,13 @@ type ringSizes struct {
 func (t *primitives) ringSizes() ringSizes {
 	if emulated(t.comm) {
 		return ringSizes{
-			sizes: []uint64{32 << 10}, slots: []uint64{512, 1 << 10}, shapes: []ringShape{{2, 1}, {2, 2}}, threads: 32,
+			sizes: []uint64{32 << 10}, slots: []uint64{512, 1 << 10}, shapes: []ringShape{{2, 1, 1}, {2, 2, 1}, {2, 1, 2}}, threads: 32,
 			timing: Config{Iters: 1, Replays: 1, Rounds: 1, Graph: true},
 		}
 	}
 	return ringSizes{
 		sizes: []uint64{4 << 20, 64 << 20, 256 << 20}, slots: []uint64{128 << 10, 256 << 10, 512 << 10},
-		shapes: []ringShape{{16, 1}, {32, 1}, {64, 1}, {32, 2}, {64, 2}}, threads: 512,
+		shapes: []ringShape{{16, 1, 1}, {32, 1, 1}, {64, 1, 1}, {128, 1, 1}, {64, 1, 4}, {128, 1, 4}, {32, 2, 1}, {64, 2, 1}}, threads: 512,
 		timing: Config{Iters: 20, Warmup: 20, Replays: 7, Rounds: 3, Graph: true},
 	}
 }
@@ -165,8 +177,9 @@ func (k *pipeRing) name() string {
 }
 
 func (k *pipeRing) repeat(_ context.Context, p *problem, iters, replays int, graph bool) (repeated, error) {
+	piece := min(p.count*uint64(p.typ.Size())/uint64(k.shape.blocks*p.ranks), k.slot)
 	launch := func(s *gpu.Stream) error {
-		return k.kernel.Launch(s, gpu.Blocks(k.shape.blocks, k.threads), k.pipes.Set(), k.shape.ways, p.rank, p.ranks, k.data, p.count)
+		return k.kernel.Launch(s, gpu.Blocks(k.shape.blocks, k.threads), k.pipes.Set(), k.shape.ways, k.shape.waves, k.shape.apart(piece).Nanoseconds(), p.rank, p.ranks, k.data, p.count)
 	}
 	return newLaunches(k.comm, k.stream, launch, iters, replays, graph)
 }

@@ -30,7 +30,7 @@ func withRings(ctx context.Context, comm *communicator.Communicator, table io.Wr
 	}
 	t.closers = append(t.closers, t.stream.Close)
 	r, err := t.newRings(ctx, ringSizes{
-		sizes: []uint64{2, 130, 256, 5002, 40_000}, slots: []uint64{128, 512}, shapes: []ringShape{{1, 1}, {3, 1}, {2, 2}}, threads: 32,
+		sizes: []uint64{2, 130, 256, 5002, 40_000}, slots: []uint64{128, 512}, shapes: []ringShape{{1, 1, 1}, {3, 1, 1}, {2, 2, 1}, {4, 1, 3}}, threads: 32,
 		timing: Config{Iters: 1, Replays: 1, Rounds: 1, Graph: true},
 	})
 	if err != nil {
@@ -65,7 +65,7 @@ func TestRings(t *testing.T) {
 				both = 5
 			}
 			text := table.String()
-			if strings.Count(text, "ring of pipes, 1 blocks, ") != 5 || strings.Count(text, "ring of pipes, 3 blocks, ") != 5 || strings.Count(text, "ring of pipes, 1+1 blocks, ") != both {
+			if strings.Count(text, "ring of pipes, 1 blocks, ") != 5 || strings.Count(text, "ring of pipes, 3 blocks, ") != 5 || strings.Count(text, "ring of pipes, 1+1 blocks, ") != both || strings.Count(text, "ring of pipes, 4 blocks in 3 waves, ") != 5 {
 				t.Errorf("the rows are:\n%s", text)
 			}
 		})
@@ -78,6 +78,7 @@ func TestRingRows(t *testing.T) {
 		var table bytes.Buffer
 		return withRings(ctx, comm, &table, func(r *pipeRings) error {
 			r.nccl = &ncclContestant{name: "NCCL's ring"}
+			r.shapes = r.shapes[:2]
 			one, three := r.shapes[0], r.shapes[1]
 			ours := []*pipeRing{{shape: one, slot: 128}, {shape: one, slot: 512}, {shape: three, slot: 128}, {shape: three, slot: 512}}
 			err := r.print(4096, ours, []Times{{Median: 5000}, {Median: 4000}, {Median: 3000}, {Median: 6000}, {Median: 2000}})
