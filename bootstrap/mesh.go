@@ -136,7 +136,7 @@ func (b *Bootstrap) serve(c *conn) {
 			return fmt.Errorf("a frame of kind %d after goodbye", f.kind)
 		}
 		goodbye = f.kind == frameGoodbye
-		return b.handle(c.peer, f)
+		return b.handle(c, f)
 	})
 	// A dialer that gave up during the handshake is no failure. Nor is one whose
 	// goodbye came through another rank.
@@ -156,8 +156,9 @@ func (b *Bootstrap) serve(c *conn) {
 	b.forget(c)
 }
 
-// handle processes one frame from p. An error ends the connection.
-func (b *Bootstrap) handle(p *peer, f frame) error {
+// handle processes one frame that has come on c. An error ends the connection.
+func (b *Bootstrap) handle(c *conn, f frame) error {
+	p := c.peer
 	switch f.kind {
 	case frameData:
 		return b.deliver(mailKey{p.rank, frameData, f.tag}, f.payload)
@@ -179,10 +180,9 @@ func (b *Bootstrap) handle(p *peer, f frame) error {
 		}
 		b.calls.note(f.tag, p.rank, awaited)
 	case frameAsk:
-		b.mu.Lock()
-		if p.out != nil {
-			p.out.enqueue(frame{kind: frameAlive})
-		}
+		b.mu.Lock() // so that a rank which hangs there gives no sign
+		// The peer looks at the connection on which it asks, which need not be that on which this rank sends.
+		c.enqueue(frame{kind: frameAlive})
 		b.mu.Unlock()
 	case frameAlive: // that it came was counted
 	case frameGoodbye:

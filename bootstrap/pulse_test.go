@@ -170,6 +170,37 @@ func TestSilentNeighbour(t *testing.T) {
 	}
 }
 
+// Two ranks that have dialled each other at the same time, and so have two connections, become neighbours
+// when the rank above them leaves. Each hears the other.
+func TestNeighboursWithTwoConnections(t *testing.T) {
+	bs := groupOf(t, 3, Options{HeartbeatTimeout: time.Second})
+	var own [3]*conn
+	for rank := 1; rank <= 2; rank++ {
+		b, peer := bs[rank], bs[rank].peers[3-rank]
+		nc, err := b.dialPeer(t.Context(), peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own[rank] = newConn(nc, peer, true)
+		if err := b.admit(own[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank := 1; rank <= 2; rank++ { // before either hears of the other's
+		bs[rank].establish(own[rank])
+	}
+	for rank := 1; rank <= 2; rank++ {
+		bs[rank].wg.Go(func() { bs[rank].serve(own[rank]) })
+	}
+	bs[0].Close()
+	time.Sleep(2 * time.Second)
+	for rank := 1; rank <= 2; rank++ {
+		if err := bs[rank].Err(); err != nil || bs[rank].isQuiet(3-rank) {
+			t.Errorf("rank %d: %v, and the other is quiet: %v", rank, err, bs[rank].isQuiet(3-rank))
+		}
+	}
+}
+
 // A group fails because of one of two ranks that are silent, such as those of a host. Close does not wait
 // for the other either, where that is known.
 func TestCloseBesideTheDead(t *testing.T) {
