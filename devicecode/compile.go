@@ -152,6 +152,9 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	if err != nil {
 		return nil, err
 	}
+	if p.variable {
+		return p.build(ctx)
+	}
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%s %d ", arch, len(p.inputs))
 	digest.Write(p.inputs)
@@ -191,6 +194,8 @@ type prepared struct {
 	inputs []byte
 	// included has the files that the source includes, without the library's headers.
 	included []dependency
+	// variable is set if the image may also depend on what is not in inputs.
+	variable bool
 	build    func(context.Context) ([]byte, error) // makes the image
 }
 

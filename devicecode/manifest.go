@@ -64,10 +64,16 @@ func manifestKey(j job, headers string) string {
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%q %x %q %q %q %q %t ", j.name, sha256.Sum256(j.source), j.options.Defines, absolutes(j.options.IncludeDirs), j.options.Flags, headers, j.race)
 	fmt.Fprintf(digest, "%s %q ", mscclgo.Version, slices.Concat(compileFlags, describeFlags, raceFlags, raceFlagsOf[false], raceFlagsOf[true], raceLinkFlags, linkFlags))
-	for _, variable := range []string{"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {
-		fmt.Fprintf(digest, "%q ", os.Getenv(variable))
-	}
+	fmt.Fprintf(digest, "%q ", environment())
 	return "manifest-" + j.arch + "-" + hex.EncodeToString(digest.Sum(nil))
+}
+
+// environment returns the variables that compilers read.
+func environment() (values []string) {
+	for _, variable := range []string{"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {
+		values = append(values, os.Getenv(variable))
+	}
+	return values
 }
 
 // absolutes returns the absolute names of folders.

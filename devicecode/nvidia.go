@@ -65,7 +65,7 @@ func (cudaCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 	if err != nil {
 		return prepared{}, err
 	}
-	included, files, err := includedText(j)
+	included, files, variable, err := includedText(j)
 	if err != nil {
 		return prepared{}, err
 	}
@@ -75,12 +75,12 @@ func (cudaCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 		c.options = append(c.options, "-D"+d)
 	}
 	// The inputs have the files that are found in the folders, not the folders' names.
-	inputs := fmt.Appendf(nil, "%q %q %q %x ", tool.identity, c.options, j.name, sha256.Sum256(j.source))
+	inputs := fmt.Appendf(nil, "%q %q %q %q %x ", tool.identity, environment(), c.options, j.name, sha256.Sum256(j.source))
 	for _, d := range slices.Concat(j.options.IncludeDirs, []string{j.include}, tool.includes) {
 		c.options = append(c.options, "-I"+d)
 	}
 	build := func(ctx context.Context) ([]byte, error) { return c.build(ctx, tool) }
-	return prepared{inputs: append(inputs, included...), included: files, build: build}, nil
+	return prepared{inputs: append(inputs, included...), included: files, variable: variable, build: build}, nil
 }
 
 // build makes the image, and behind it the description of the kernels' parameters, which
@@ -196,10 +196,15 @@ var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include(?:_next)?[ 
 // includedText returns the texts of all files that the source includes from the user's
 // folders and the library's. It follows all directives, even those that the preprocessor
 // would skip: an extra text does no harm. CUDA's own headers are part of the compiler's
-// identity. files has those of the user's folders.
-func includedText(j job) (text []byte, files []dependency, err error) {
+// identity. files has those of the user's folders. changes reports whether the source or one of these
+// is [variable].
+func includedText(j job) (text []byte, files []dependency, changes bool, err error) {
 	var all bytes.Buffer
 	folders := append(slices.Clone(j.options.IncludeDirs), j.include)
+	for _, variable := range []string{"CPATH", "CPLUS_INCLUDE_PATH"} { // of nvcc's host compiler
+		folders = append(folders, filepath.SplitList(os.Getenv(variable))...)
+	}
+	changes = variable(j.source)
 	seen := map[string]bool{}
 	var follow func(name string, text []byte, from []string) error
 	follow = func(name string, text []byte, from []string) error {
@@ -229,6 +234,7 @@ func includedText(j job) (text []byte, files []dependency, err error) {
 					seen[path] = true
 					if path, err := filepath.Abs(path); err == nil && dir != j.include {
 						files = append(files, dependency{path: path})
+						changes = changes || variable(text)
 					}
 					fmt.Fprintf(&all, "%d ", len(text))
 					all.Write(text)
@@ -242,5 +248,5 @@ func includedText(j job) (text []byte, files []dependency, err error) {
 		return nil
 	}
 	err = follow(j.name, j.source, nil)
-	return all.Bytes(), files, err
+	return all.Bytes(), files, changes, err
 }

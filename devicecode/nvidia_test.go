@@ -308,7 +308,7 @@ func TestIncludedText(t *testing.T) {
 	}
 	j := job{op: "test", name: "k.cu", options: Options{IncludeDirs: []string{folder}}, include: library}
 	j.source = []byte("#include <a.h>\n#include <lib.cuh>\nint include;\n")
-	text, _, err := includedText(j)
+	text, _, _, err := includedText(j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func TestIncludedText(t *testing.T) {
 	}
 	for _, wrong := range []string{"#include NAME\n", "#include\n", "#include \"a.h\n", "#include <\n"} {
 		j.source = []byte(wrong)
-		_, _, err := includedText(j)
+		_, _, _, err := includedText(j)
 		testerr.Expect(t, err, mscclgo.ErrUnsupported, "name the file itself")
 	}
 }
@@ -337,7 +337,7 @@ func FuzzIncludedText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source []byte) {
 		j := j
 		j.source = source
-		if _, _, err := includedText(j); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
+		if _, _, _, err := includedText(j); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
 			t.Error(err)
 		}
 	})
@@ -396,4 +396,50 @@ func TestRecallCUDA(t *testing.T) {
 		_, err = Compile(t.Context(), "sm_9x", "k.cu", source, o)
 		testerr.Expect(t, err, mscclgo.ErrInvalid, "sm_9x")
 	})
+}
+
+// TestCUDACacheKeys compiles by an nvcc whose image is its environment's flags and a count: what the
+// compiler reads besides the source and the options makes another image.
+func TestCUDACacheKeys(t *testing.T) {
+	home, folder := t.TempDir(), t.TempDir()
+	nvcc := "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\necho x >> " + home + "/runs\necho $NVCC_APPEND_FLAGS $(wc -l < " + home + "/runs) > \"$2\"\n"
+	if err := errors.Join(os.Mkdir(home+"/bin", 0o755), os.WriteFile(home+"/bin/nvcc", []byte(nvcc), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CUDA_HOME", home)
+	t.Setenv("MSCCLGO_CUDA_COMPILER", "nvcc")
+	o := Options{CacheDir: t.TempDir()}
+	compile := func(source string) string {
+		t.Helper()
+		image, err := Compile(t.Context(), "sm_90", "k.cu", []byte(source), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(image)
+	}
+	header := func(text string) {
+		t.Helper()
+		writeOld(t, folder+"/there.h", text, time.Hour)
+	}
+	const included, may = "#include <there.h>\n", "#if __has_include(\"may.h\")\n#define HAS\n#endif\n"
+	first := compile(okSource)
+	if again := compile(okSource); again != first {
+		t.Errorf("the same was compiled twice: %q and %q", first, again)
+	}
+	t.Setenv("NVCC_APPEND_FLAGS", "-DA=1")
+	one := compile(okSource)
+	t.Setenv("NVCC_APPEND_FLAGS", "-DA=2")
+	if two := compile(okSource); !strings.Contains(one, "-DA=1") || !strings.Contains(two, "-DA=2") {
+		t.Errorf("with -DA=1 and -DA=2 the images are %q and %q", one, two)
+	}
+	t.Setenv("CPATH", folder)
+	header("1")
+	one = compile(included)
+	header("2")
+	if two := compile(included); one == two {
+		t.Errorf("a header in a folder of CPATH has changed, and the image is %q", two)
+	}
+	if one, two := compile(may), compile(may); one == two {
+		t.Errorf("the image of what a missing file changes was taken from the cache: %q", one)
+	}
 }
