@@ -137,7 +137,11 @@ func (r *Runner) Close(ctx context.Context) error {
 		return nil
 	}
 	r.order.part(r)
-	if len(r.memories) > 0 || len(r.hostPaths) > 0 {
+	together := len(r.hostPaths) > 0
+	for m := range r.memories {
+		together = together || !m.left() // newcomers do not have the others
+	}
+	if together {
 		var errs []error
 		for key, h := range r.hostPaths {
 			// Other kernels end when their peers have what they sent.

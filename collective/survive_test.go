@@ -277,6 +277,68 @@ func TestPlacesReform(t *testing.T) {
 	s.close()
 }
 
+// TestCloseNotCarried has a survivor close its runner with a memory that it did not carry, and a newcomer,
+// which has none, close its own: they wait for each other in the same calls only.
+func TestCloseNotCarried(t *testing.T) {
+	s := newSurvivors(t, make([]communicator.Options, 2))
+	type rankOf struct {
+		comm   *communicator.Communicator
+		runner *Runner
+		stream *gpu.Stream
+		data   *gpu.Buffer
+	}
+	begin := func(r *rankOf, boot *bootstrap.Bootstrap, rank int) (err error) {
+		if r.comm, err = communicator.New(s.ctx, boot, s.devices[rank], s.options[rank]); err != nil {
+			return err
+		}
+		r.runner, err = New(s.ctx, r.comm, Options{})
+		return err
+	}
+	ranks, boots := make([]rankOf, 2), newBoots(s, 2)
+	s.each(2, func(rank int) (err error) {
+		r := &ranks[rank]
+		if err := begin(r, boots[rank], rank); err != nil {
+			return err
+		}
+		if r.stream, err = s.devices[rank].NewStream(); err != nil {
+			return err
+		}
+		if r.data, err = s.devices[rank].Alloc(1024); err != nil {
+			return err
+		}
+		_, err = r.runner.Share(s.ctx, r.data)
+		return err
+	})
+	ranks[1].comm.Abort(errors.New("the disk is full"))
+	gone := ranks[1]
+	ranks[1] = rankOf{}
+	boots = newBoots(s, 2)
+	s.each(2, func(rank int) (err error) {
+		r := &ranks[rank]
+		if rank == 1 {
+			err = begin(r, boots[rank], rank)
+		} else {
+			<-r.comm.Done()
+			if r.comm, err = r.comm.Reform(s.ctx, boots[rank], r.stream); err == nil {
+				_, err = r.runner.Reform(s.ctx, r.comm)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.runner.Close(s.ctx); err != nil {
+			return err
+		}
+		if _, err := r.comm.AllGather(s.ctx, nil); err != nil {
+			return fmt.Errorf("after the runner is closed: %w", err)
+		}
+		return errors.Join(r.comm.Close(), r.stream.Close(), r.data.Close())
+	})
+	if err := errors.Join(gone.runner.Close(s.ctx), gone.comm.Close(), gone.stream.Close(), gone.data.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPrintsOfPlans has a call that copies nothing first, and then one that does: what a graph of the first
 // holds on to does not change by that, as the next group prepares them in another order.
 func TestPrintsOfPlans(t *testing.T) {
