@@ -82,6 +82,19 @@ func (a algorithm) leastBlocks() int {
 	return 1
 }
 
+// boundedThreads is how many threads a block has at most of kernels that need many registers each, as they are
+// compiled.
+const boundedThreads = 512
+
+// mostThreads returns the most threads that a block of the algorithm's kernel can have.
+func (a algorithm) mostThreads() int {
+	switch a.through {
+	case byPush, byStages, byRing, byHosts, byRails, byRoutes:
+		return boundedThreads
+	}
+	return 1024
+}
+
 // slots moves parts by packets or through the receivers' slots; see alltoallv.go.
 var slots = algorithm{name: "slots", through: bySlots}
 

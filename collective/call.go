@@ -94,7 +94,7 @@ func (c *Call) checkSize(ranks int) (in, out uint64, err error) {
 }
 
 // checkShape returns the error of a choice that the algorithm cannot have.
-func (c *Call) checkShape(a algorithm) error {
+func (c Choice) checkShape(a algorithm) error {
 	switch {
 	case c.Blocks < 1 || c.Threads < 1:
 		return fmt.Errorf("%d blocks of %d threads: there is at least one of each", c.Blocks, c.Threads)
@@ -282,13 +282,19 @@ func (r *Runner) choose(c *Call) (Choice, error) {
 	return Choice{}, mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: choose", "%w", why).At(r.comm.Rank(), mscclgo.NoRank)
 }
 
-// look returns the choice of the first rule whose algorithm can be taken and suits, and why others
+// look returns the choice of the first rule whose algorithm and grid can be taken and suit, and why others
 // cannot, if there are such: there may be no algorithm of that name.
 func (r *Runner) look(c *Call, suits func(algorithm) bool) (choice Choice, ok bool, why error) {
 	choice, ok = r.tuning.choose(r.link, r.fabric, c.Kind, r.comm.Size(), c.size(r.comm.Size()), r.maxBlocks, func(choice Choice) bool {
 		a, err := c.Kind.algorithm(choice.Algorithm)
 		if err == nil {
 			err = r.fit(c, a)
+		}
+		if err == nil {
+			err = choice.checkShape(a)
+		}
+		if most := a.mostThreads(); err == nil && choice.Threads > most {
+			err = fmt.Errorf("%s is done with blocks of %d threads at most, and not of %d", a.name, most, choice.Threads)
 		}
 		if err != nil {
 			why = err

@@ -294,12 +294,13 @@ func pipelined(latency, transfer float64) float64 {
 
 // choose returns the algorithm with the least predicted time of those that fit; false if
 // none does. Most algorithms through the host are done with few blocks, and all between hosts only: what
-// they set up for each pair of buffers is not in the model. Times are compared to 10 ns, since
+// they set up for each pair of buffers is not in the model. Blocks have as many threads as the grid's, or as
+// the kernel's can have. Times are compared to 10 ns, since
 // processors round the last digits in different ways, and all ranks must choose the same.
 func (f Fabric) choose(k Kind, bytes uint64, grid Choice, fits func(Choice) bool) (best Choice, ok bool) {
 	least := time.Duration(0)
 	for _, a := range k.spec().algorithms {
-		choice := Choice{a.name, grid.Blocks, grid.Threads}
+		choice := Choice{a.name, grid.Blocks, min(grid.Threads, a.mostThreads())}
 		if k.ByHost(a.name) {
 			if f.Hosts == 1 {
 				continue

@@ -154,6 +154,26 @@ func TestModelAgrees(t *testing.T) {
 	}
 }
 
+// TestModelThreads has the model choose with more threads than blocks of some kernels can have.
+func TestModelThreads(t *testing.T) {
+	grids := map[int]int{}
+	for _, f := range []Fabric{fabricOf(t, "switches", 4, 1), fabricOf(t, "sockets", 0, 2)} {
+		for _, kind := range Kinds() {
+			for shift := range 32 {
+				got, ok := f.choose(kind, 1<<shift, Choice{byModel, 32, 1024}, func(Choice) bool { return true })
+				a, err := kind.algorithm(got.Algorithm)
+				if !ok || err != nil || got.Threads != a.mostThreads() {
+					t.Errorf("%v of %d bytes on %d hosts: %+v, %v", kind, 1<<shift, f.Hosts, got, ok)
+				}
+				grids[got.Threads]++
+			}
+		}
+	}
+	if grids[512] == 0 || grids[1024] == 0 {
+		t.Errorf("choices by threads: %v", grids)
+	}
+}
+
 // TestFabricOfTwoNICs has GPUs that have two NICs each, of 25 GB/s, and some that share one.
 func TestFabricOfTwoNICs(t *testing.T) {
 	for name, want := range map[string][2]float64{"cards": {50, 50}, "sockets": {25, 12.5}, "bridges": {12.5, 3.125}} {

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	pushedInbox   = 256 << 20 // bytes of each rank's inbox
-	pushedThreads = 512       // of a block at most, as pushed.cu is compiled
+	pushedInbox = 256 << 20 // bytes of each rank's inbox
 	// Short pieces are reduced sooner, long ones signal less often. A block has about
 	// pushedPieces of them, within these bounds, in bytes.
 	pushedPieces = 2

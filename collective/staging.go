@@ -76,7 +76,7 @@ func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 			return Choice{}, algorithm{}, err
 		}
 		if c.Kind == AllReduce && choice.Algorithm == "direct" {
-			choice.Algorithm, choice.Threads = "pushed", min(choice.Threads, pushedThreads)
+			choice.Algorithm, choice.Threads = "pushed", min(choice.Threads, boundedThreads)
 		}
 	}
 	a, err := c.Kind.algorithm(choice.Algorithm)

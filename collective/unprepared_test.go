@@ -270,6 +270,43 @@ func TestUnpreparedThreads(t *testing.T) {
 	}
 }
 
+// TestTuningThreads has rules with grids that their algorithms cannot have, which are passed over. A call
+// that asks for such a grid itself is an error.
+func TestTuningThreads(t *testing.T) {
+	rule := collective.Rule{Link: "*", Kind: collective.AllReduce, UpTo: math.MaxUint64}
+	tuning := &collective.Tuning{}
+	for _, rule.Choice = range []collective.Choice{{Algorithm: "oneShotLL128", Blocks: 4, Threads: 100}, {Algorithm: "pushed", Blocks: 4, Threads: 1024}, {Algorithm: "direct", Blocks: 4, Threads: 64}} {
+		tuning.Rules = append(tuning.Rules, rule)
+	}
+	runMembers(t, 2, collective.Options{Tuning: tuning}, func(m *member) error {
+		p := &problem{Call: collective.Call{Kind: collective.AllReduce, Type: collective.F32, Count: 5003}}
+		if got, err := m.runner.Choose(p.Call); err != nil || got != tuning.Rules[2].Choice {
+			return fmt.Errorf("the choice is %+v, %v", got, err)
+		}
+		if err := m.compare(p); err != nil { // prepared, and on any buffer
+			return err
+		}
+		b, err := m.comm.Device().Alloc(4 * p.Count)
+		if err != nil {
+			return err
+		}
+		c := p.Call
+		if c.Out, err = m.runner.Share(m.ctx, b); err != nil {
+			return err
+		}
+		c.InPlace, c.Choice = true, tuning.Rules[1].Choice
+		_, err = m.runner.Prepare(m.ctx, c)
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "no block of 1024 threads")
+		return errors.Join(c.Out.Close(m.ctx), b.Close())
+	})
+	tuning.Rules = tuning.Rules[1:2]
+	runMembers(t, 2, collective.Options{Tuning: tuning}, func(m *member) error {
+		_, err := m.runner.Choose(collective.Call{Kind: collective.AllReduce, Type: collective.F32, Count: 1})
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "pushed is done with blocks of 512 threads at most, and not of 1024")
+		return nil
+	})
+}
+
 // TestUnprepared does calls on any buffer by each algorithm, in pieces and at once, and
 // finds what prepared operations leave, bit by bit.
 func TestUnprepared(t *testing.T) {
