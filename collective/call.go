@@ -34,8 +34,11 @@ type Call struct {
 // Choice is a way to do a collective.
 type Choice struct {
 	Algorithm string // one of [Kind.Algorithms]
-	Blocks    int    // at most; fewer where there is not enough to do, and see Options.MaxBlocks
-	Threads   int    // of a block
+	// Blocks is how many there are at most; there are fewer where there is not enough to do. But algorithms
+	// whose blocks have two tasks have 2 at least, and ports has one more than Blocks, and up to 17 whatever it
+	// says, where threads move a part of the data. Options.MaxBlocks bounds all.
+	Blocks  int
+	Threads int // of a block
 }
 
 // String describes the call, such as "all-reduce of 1024 f32, sum".

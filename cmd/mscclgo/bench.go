@@ -70,7 +70,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.BoolVar(&cfg.Overlap, "overlap", true, "operations may begin while those before end, on H100 and later")
 	c.flags.BoolVar(&cfg.Check, "c", true, "check every element, before and after")
 	c.flags.StringVar(&f.algos, "algo", "auto", "algorithms: auto (by the tuning), all, or `names` with commas between")
-	c.flags.IntVar(&cfg.Blocks, "blocks", 0, "blocks of a kernel, at most; 0 leaves it to the tuning")
+	c.flags.IntVar(&cfg.Blocks, "blocks", 0, "blocks of a kernel, at most, but that some algorithms need 2, and ports takes up to 17 or one more: -sms bounds all;\n0 leaves it to the tuning")
 	c.flags.StringVar(&f.sms, "sms", "", "bound the blocks of every kernel, those of NCCL too, and so the multiprocessors that are used: a `number`, or\nseveral with commas between, which take turns; the choice of algorithm is then that for so few")
 	c.flags.IntVar(&cfg.Threads, "threads", 0, "threads of a block; 0 leaves it to the tuning")
 	c.flags.Var(&f.scratch, "scratch", "`size` of each rank's memory for packets")
