@@ -37,7 +37,7 @@ const byModel = "model"
 // Rule is a line of a [Tuning]. The first that matches counts. Its Algorithm may be "model",
 // which is the one whose predicted time is the least.
 type Rule struct {
-	Link  string // between the ranks: "nvlink", or "*" for any
+	Link  string // between the ranks, of [Runner.Link]: "nvlink" or "other"; or "*" for any
 	Kind  Kind
 	Ranks int // 0 for any number
 	// MostRanks makes a range of Ranks, its least number, and is its largest; 0 is for Ranks alone.
@@ -52,6 +52,9 @@ type Rule struct {
 // NVLink is the link of ranks whose GPUs all have NVLinks, by which those of a host all reach
 // each other.
 const NVLink = "nvlink"
+
+// otherLink is the link of others.
+const otherLink = "other"
 
 // DefaultTuning returns the built-in tuning.
 func DefaultTuning() (*Tuning, error) { return ReadTuning(strings.NewReader(defaultTuning)) }
@@ -93,6 +96,9 @@ func parseRule(columns []string) (Rule, error) {
 		return Rule{}, fmt.Errorf("it has %d columns, a rule has 7 or 8", len(columns))
 	}
 	rule := Rule{Link: columns[0]}
+	if links := []string{NVLink, otherLink, "*"}; !slices.Contains(links, rule.Link) {
+		return Rule{}, fmt.Errorf("link %q is none of %s", rule.Link, strings.Join(links, ", "))
+	}
 	kind, err := ParseKind(columns[1])
 	if err != nil {
 		return Rule{}, err
@@ -225,7 +231,7 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 	for rank, b := range all {
 		r := wire.NewReader(b)
 		if !r.Bool() {
-			link = "other"
+			link = otherLink
 		}
 		fabric = fabric.narrower(decodeFabric(r))
 		if err := r.End(); err != nil {

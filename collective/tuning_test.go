@@ -70,6 +70,9 @@ func TestBadTuning(t *testing.T) {
 		"nvlink all-reduce 2 4K direct 8",
 		"nvlink all-reduce 2 4K direct 8 512 9 9",
 		"nvlink all-reduce 2 4K direct 8 512 0",
+		"nvlinks all-reduce 2 4K direct 8 512",
+		"NVLink all-reduce 2 4K direct 8 512",
+		"pcie all-reduce 2 4K direct 8 512",
 		"nvlink all 2 4K direct 8 512",
 		"nvlink all-reduce two 4K direct 8 512",
 		"nvlink all-reduce 8-5 4K direct 8 512",
@@ -90,6 +93,21 @@ func TestBadTuning(t *testing.T) {
 			t.Errorf("%.60q: %v", text, err)
 		}
 	}
+}
+
+// TestLinksOfTuning reads rules for each link that there is, and is told of these where there is none.
+func TestLinksOfTuning(t *testing.T) {
+	tuning, err := ReadTuning(strings.NewReader("nvlink reduce * * direct 8 512\nother reduce * * direct 4 512\n* reduce * * direct 2 512"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for link, blocks := range map[string]int{NVLink: 8, "other": 4} {
+		if got, ok := tuning.Choose(link, Reduce, 2, 1, func(Choice) bool { return true }); !ok || got.Blocks != blocks {
+			t.Errorf("%s: %+v, %v", link, got, ok)
+		}
+	}
+	_, err = ReadTuning(strings.NewReader("\nnvl reduce * * direct 8 512"))
+	testerr.Expect(t, err, mscclgo.ErrInvalid, `line 2: link "nvl" is none of nvlink, other, *`)
 }
 
 // FuzzReadTuning reads anything; what it takes comes back when it is written.
