@@ -80,6 +80,17 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 	if least := slices.Min(ranks); least < 1 {
 		return nil, fmt.Errorf("there is no group of %d ranks", least)
 	}
+	// Kinds that do not reduce look at the first of them only.
+	for _, t := range types {
+		if !t.valid() {
+			return nil, fmt.Errorf("there is no element %v", t)
+		}
+	}
+	for _, op := range ops {
+		if !op.valid() {
+			return nil, fmt.Errorf("there is no %v", op)
+		}
+	}
 	known := map[string]bool{}
 	add := func(u unit) {
 		for _, n := range ranks {

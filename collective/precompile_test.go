@@ -112,7 +112,10 @@ func TestPrecompileRefuses(t *testing.T) {
 		"there is no collective 99": {Kinds: []collective.Kind{99}},
 		"there is no element":       {Types: []collective.Type{99}},
 		"there is no operation":     {Ops: []collective.Op{99}},
-		"there is no group of 0":    {Ranks: []int{8, 0}},
+		// Of kinds that do not reduce, and behind one that there is.
+		"there is no element type 77": {Kinds: []collective.Kind{collective.Broadcast}, Types: []collective.Type{collective.F32, 77}},
+		"there is no operation 77":    {Kinds: []collective.Kind{collective.Broadcast}, Ops: []collective.Op{77}},
+		"there is no group of 0":      {Ranks: []int{8, 0}},
 	} {
 		testerr.Expect(t, collective.Precompile(t.Context(), devicecode.ArchEmu, o), mscclgo.ErrInvalid, text)
 	}
