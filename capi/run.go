@@ -5,8 +5,10 @@ import "C"
 
 import (
 	"context"
-	"os"
+	"io"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/launcher"
 )
@@ -33,12 +35,36 @@ func capi_run(ranks C.int, command **C.char, signals C.int, code *C.int) C.msccl
 			Ranks:   int(ranks),
 			Program: argv[0],
 			Args:    argv[1:],
-			Stdout:  os.Stdout,
-			Stderr:  os.Stderr,
+			Stdout:  descriptor(unix.Stdout),
+			Stderr:  descriptor(unix.Stderr),
 			Logger:  logger(),
 			Signals: numbers,
 		})
 		*code = C.int(result)
 		return err
 	})
+}
+
+// descriptor writes to a descriptor of the process's. An os.File of standard output would end the process when
+// nobody reads it any more, also where the program ignores SIGPIPE.
+type descriptor int
+
+func (d descriptor) Write(p []byte) (done int, err error) {
+	for done < len(p) {
+		n, err := unix.Write(int(d), p[done:])
+		switch {
+		case n > 0:
+			done += n
+		case err == unix.EAGAIN: // the program has made it not to block
+			ready := []unix.PollFd{{Fd: int32(d), Events: unix.POLLOUT}}
+			if _, err := unix.Poll(ready, -1); err != nil && err != unix.EINTR {
+				return done, err
+			}
+		case err == nil:
+			return done, io.ErrShortWrite
+		case err != unix.EINTR:
+			return done, err
+		}
+	}
+	return done, nil
 }

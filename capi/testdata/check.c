@@ -2431,6 +2431,19 @@ static void run(void) {
   close(passed[1]);
   OK(RUN(1, passed[0], "exit 0"));  // which has ended
 
+  // Output that nobody reads is an error, where SIGPIPE is ignored.
+  int unread[2], out = dup(1);
+  TRUE(out >= 0 && pipe(unread) == 0 && dup2(unread[1], 1) == 1);
+  close(unread[0]);
+  close(unread[1]);
+  signal(SIGPIPE, SIG_IGN);
+  code = 9;
+  FAILS(MSCCLGO_SYSTEM, "write the ranks' output", RUN(1, -1, "echo"));
+  TRUE(code == 1);
+  signal(SIGPIPE, SIG_DFL);
+  TRUE(dup2(out, 1) == 1);
+  close(out);
+
   // What takes the status of children is told of.
   signal(SIGCHLD, SIG_IGN);
   FAILS(MSCCLGO_REMOTE, "ignores SIGCHLD", RUN(2, -1, "exit 0"));
