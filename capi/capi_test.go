@@ -183,6 +183,7 @@ func TestPrecompile(t *testing.T)  { check(t, 0, nil, "precompile") }
 func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
 func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
 func TestSplit(t *testing.T)       { check(t, 0, nil, "split") }
+func TestDiffer(t *testing.T)      { check(t, 0, nil, "differ") }
 func TestConfigured(t *testing.T)  { check(t, 0, nil, "configured") }
 func TestPipes(t *testing.T)       { check(t, 0, nil, "pipes") }
 func TestPorts(t *testing.T)       { check(t, 0, nil, "ports") }

@@ -329,6 +329,8 @@ func capi_group_all_gather(handle C.uintptr_t, sent unsafe.Pointer, bytes C.size
 			if len(part) != int(bytes) {
 				return invalid(op, "rank %d sent %d bytes, and this one %d", rank, len(part), uint64(bytes))
 			}
+		}
+		for rank, part := range parts { // a call that fails has stored nothing
 			copy(all[rank*int(bytes):], part)
 		}
 		return nil

@@ -1285,6 +1285,24 @@ static void* divide(void* number) {
 
 static void split(void) { together(divide); }
 
+// differ gathers from ranks of which the last sends more than the others: what fails stores nothing.
+static void* differ(void* number) {
+  intptr_t me = (intptr_t)number;
+  int last = me == RANKS - 1;
+  char sent[2] = "ab", got[2 * RANKS], before[2 * RANKS];
+  mscclgo_group g;
+  memset(got, '-', sizeof got);
+  memset(before, '-', sizeof before);
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, NULL, &g));
+  FAILS(MSCCLGO_INVALID, last ? "rank 0 sent 1 bytes, and this one 2" : "rank 2 sent 2 bytes, and this one 1",
+        mscclgo_group_all_gather(g, sent, last ? 2 : 1, got, -1));
+  TRUE(memcmp(got, before, sizeof got) == 0);
+  OK(mscclgo_group_all_gather(g, sent, 2, got, -1));
+  TRUE(memcmp(got, "ababab", sizeof got) == 0);
+  OK(mscclgo_group_destroy(g));
+  return NULL;
+}
+
 // configure joins a group whose collectives have few blocks and a tuning of their own, then one of which
 // rank 1 has another bound.
 static void* configure(void* number) {
@@ -2463,6 +2481,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "precompile")) return precompile(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;
+  if (!strcmp(name, "differ")) return together(differ), 0;
   if (!strcmp(name, "configured")) return configured(), 0;
   if (!strcmp(name, "pipes")) return pipes(), 0;
   if (!strcmp(name, "ports")) return ports(), 0;
