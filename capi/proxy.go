@@ -44,18 +44,26 @@ func newProxy(handle C.uintptr_t, handler proxyservice.Handler, result *C.uintpt
 	})
 }
 
-// serving has the contexts of handlers that are called now, by the addresses of their triggers: the
+// serving has the calls of handlers now, each a *served, by the addresses of their triggers: the
 // functions of C have no other place for them.
 var serving sync.Map
+
+// served is a call of a handler.
+type served struct {
+	ctx      context.Context // ends when the handler is to return
+	returned chan struct{}   // closed when it has
+}
 
 // serve has a handler of C serve a trigger.
 func serve(ctx context.Context, f C.mscclgo_handler, user C.uintptr_t, t fifo.Trigger) error {
 	trigger := &C.mscclgo_trigger{a: C.uint64_t(t.A), b: C.uint64_t(t.B), c: C.uint64_t(t.C), detail: C.uint64_t(t.Detail), kind: C.uint32_t(t.Kind)}
 	var why [C.MSCCLGO_WHY_BYTES]C.char
 	at := uintptr(unsafe.Pointer(trigger))
-	serving.Store(at, ctx)
+	now := &served{ctx, make(chan struct{})}
+	serving.Store(at, now)
 	status := C.capi_handle(f, user, trigger, &why[0])
 	serving.Delete(at)
+	close(now.returned)        // for other threads that wait
 	runtime.KeepAlive(trigger) // or another could be at its address
 	if status == 0 {
 		return nil
@@ -74,23 +82,25 @@ func capi_trigger_ends(trigger *C.mscclgo_trigger, ms C.int64_t, result *C.int) 
 		if err := isNull(op, unsafe.Pointer(trigger), unsafe.Pointer(result)); err != nil {
 			return err
 		}
+		notServed := invalid(op, "no handler serves the trigger: it has returned, or this is a copy")
 		found, ok := serving.Load(uintptr(unsafe.Pointer(trigger)))
 		if !ok {
-			return invalid(op, "no handler serves the trigger: it has returned, or this is a copy")
+			return notServed
 		}
-		handler := found.(context.Context)
-		*result = 0
+		handler := found.(*served)
 		wait, cancel := within(ms)
 		defer cancel()
 		if ms != 0 {
 			select {
-			case <-handler.Done():
+			case <-handler.ctx.Done():
+			case <-handler.returned:
+				if handler.ctx.Err() == nil {
+					return notServed
+				}
 			case <-wait.Done():
 			}
 		}
-		if handler.Err() != nil {
-			*result = 1
-		}
+		*result = truth(handler.ctx.Err() != nil)
 		return nil
 	})
 }

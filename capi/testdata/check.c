@@ -700,6 +700,7 @@ typedef struct {
   mscclgo_group group;
   mscclgo_proxy proxy;
   int waits, ended;
+  const mscclgo_trigger* trigger;  // of a handler that another thread helps
 } reports;
 
 static int serve(void* user, const mscclgo_trigger* t, char* why) {
@@ -722,6 +723,14 @@ static int serve(void* user, const mscclgo_trigger* t, char* why) {
     r->wrong |= !ends;
     __atomic_store_n(&r->ended, 1, __ATOMIC_RELEASE);
     return snprintf(why, MSCCLGO_WHY_BYTES, "what it waits for has not come");
+  }
+  if (t->kind == 204) {  // leaves it to another thread to wait
+    if (t->b == 0) {
+      __atomic_store_n(&r->trigger, t, __ATOMIC_RELEASE);
+      AWAIT(__atomic_load_n(&r->waits, __ATOMIC_ACQUIRE));
+      usleep(200000);
+    }
+    return 0;
   }
   if (t->kind == 202 && t->b == 0) {  // which would wait for this call
     FAILS(MSCCLGO_INVALID, "a handler calls it", mscclgo_proxy_destroy(r->proxy));
@@ -819,9 +828,37 @@ static void waiting_trigger(int destroys) {
   mscclgo_group_destroy(r.group);
 }
 
+static void* help(void* user) {
+  reports* r = user;
+  const mscclgo_trigger* t;
+  int ends = 9;
+  AWAIT((t = __atomic_load_n(&r->trigger, __ATOMIC_ACQUIRE)) != NULL);
+  __atomic_store_n(&r->waits, 1, __ATOMIC_RELEASE);
+  FAILS(MSCCLGO_INVALID, "no handler serves", mscclgo_trigger_ends(t, -1, &ends));
+  TRUE(ends == 9);
+  __atomic_store_n(&r->ended, 1, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+// outlived_trigger has a thread wait with a handler that returns first.
+static void outlived_trigger(void) {
+  reporter r = open_reporter();
+  mscclgo_proxy p;
+  pthread_t helper;
+  reports got = {0};
+  OK(mscclgo_proxy_create_with_handler(r.group, serve, &got, &p));
+  pthread_create(&helper, NULL, help, &got);
+  report(r, p, 204, 1, 1);
+  AWAIT(__atomic_load_n(&got.ended, __ATOMIC_ACQUIRE));
+  pthread_join(helper, NULL);
+  OK(mscclgo_proxy_destroy(p));
+  OK(mscclgo_group_destroy(r.group));
+}
+
 static void waiting_triggers(void) {
   waiting_trigger(0);
   waiting_trigger(1);
+  outlived_trigger();
 }
 
 // prepared has calls prepared on memory that the ranks, of which there is one, reach.
