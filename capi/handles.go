@@ -143,22 +143,20 @@ func (t *table) use(op string, k kind, handle C.uintptr_t) (*object, error) {
 // find is use that also returns the object's value, which is another one once a group was re-formed.
 func (t *table) find(op string, k kind, handle C.uintptr_t) (*object, any, error) {
 	var value any
+	var before int64
 	t.mu.RLock()
 	o := t.all[uint64(handle)]
-	if o != nil {
-		value = o.value
+	if o != nil && o.kind() == k {
+		// With the table locked, or the object could be gone for a while: see seize.
+		value, before = o.value, o.begin()
 	}
 	t.mu.RUnlock()
 	switch {
-	case o == nil:
+	case o == nil || before == gone:
 		return nil, nil, wrongHandle(op, k, uint64(handle))
 	case o.kind() != k:
 		return nil, nil, invalid(op, "%v is needed, and the handle is that of %v", k, o.kind())
-	}
-	switch o.begin() {
-	case gone:
-		return nil, nil, wrongHandle(op, k, uint64(handle))
-	case changing:
+	case before == changing:
 		return nil, nil, isUsed(op, o)
 	}
 	return o, value, nil
@@ -250,7 +248,7 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 }
 
 // seize has objects be gone, of which the caller uses one, or none if that is nil. After an error they are
-// as before.
+// as before. The table is locked until they are out of it, or released.
 func seize(op string, all []*object, used *object) error {
 	for _, o := range all {
 		if p, ok := o.value.(*proxyservice.ProxyService); ok && native.InProxy(p) {
@@ -324,7 +322,7 @@ func (t *table) retired(device *object) (all []*object) {
 }
 
 // leave takes a retired stream from its device, and reports whether it is the caller's to close: not that of
-// another thread, or of a call that found it just before it was retired.
+// another thread, or of a call that waits for its work.
 func (t *table) leave(o *object) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

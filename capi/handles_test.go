@@ -3,7 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -35,7 +39,42 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestRetired has a call use a stream that it found just before that was destroyed with work.
+// TestFound has calls find an object while another fails to destroy it.
+func TestFound(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8)) // so that threads are interrupted within a call
+	handles := table{all: map[uint64]*object{}}
+	var all []*object
+	for range 1000 {
+		all = append(all, handles.add(nil, aBuffer, nil, nil))
+	}
+	all[len(all)-1].users.Add(1) // so that those before are gone for a while
+	var found part
+	all[0].store(&found.memory)
+	var stop atomic.Bool
+	var finders sync.WaitGroup
+	for range 4 {
+		finders.Go(func() {
+			for !stop.Load() {
+				o, _, err := handles.find("find", aBuffer, found.memory)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				o.done()
+			}
+		})
+	}
+	for start := time.Now(); time.Since(start) < 300*time.Millisecond; {
+		handles.mu.Lock()
+		err := seize("destroy a group", all, nil)
+		handles.mu.Unlock()
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "another thread")
+	}
+	stop.Store(true)
+	finders.Wait()
+}
+
+// TestRetired has a call wait for the work of a stream that was destroyed, as that which re-forms the group.
 func TestRetired(t *testing.T) {
 	handles := table{all: map[uint64]*object{}}
 	device := handles.add(nil, aDevice, nil, nil)
