@@ -181,6 +181,7 @@ func TestLaunches(t *testing.T)    { check(t, 0, nil, "launches") }
 func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
 func TestPrecompile(t *testing.T)  { check(t, 0, nil, "precompile") }
 func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
+func TestApart(t *testing.T)       { check(t, 0, nil, "prepared-apart") }
 func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
 func TestSplit(t *testing.T)       { check(t, 0, nil, "split") }
 func TestDiffer(t *testing.T)      { check(t, 0, nil, "differ") }

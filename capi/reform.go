@@ -325,14 +325,20 @@ func capi_peer_memory_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_stat
 func capi_prepared_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
 	const op = "re-form a prepared collective"
 	return call(func() error {
-		return carry(op, aPrepared, handle, captured, func(_ *object, p *prepared, owner *object, g *group) (bool, error) {
+		return carry(op, aPrepared, handle, captured, func(o *object, p *prepared, owner *object, g *group) (bool, error) {
 			r, err := g.collectives()
 			if err != nil {
 				return false, err
 			}
+			// As mscclgo_prepare does, which newcomers call. A call of the group that it is of asks nobody.
+			if o.left.Load() {
+				if err := p.agree(op, owner, r, nil); err != nil {
+					return false, err
+				}
+			}
 			var wrong error
-			for _, m := range p.memories { // as mscclgo_prepare does, which newcomers call
-				if m.memory != 0 && wrong == nil {
+			for _, m := range p.memories {
+				if wrong == nil {
 					_, wrong = m.of(op, owner, r)
 				}
 			}

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -116,6 +117,17 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 		return nil, errors.Join(err, r.release())
 	}
 	return r, nil
+}
+
+func init() {
+	native.Agree = func(ctx context.Context, runner any, step, text string, wrong error) error {
+		r := runner.(*Runner)
+		if err := r.begin("collective: " + step); err != nil {
+			return cmp.Or(wrong, err)
+		}
+		defer r.mu.Unlock()
+		return r.agree(ctx, step, text, wrong)
+	}
 }
 
 // Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have such

@@ -958,6 +958,61 @@ static void prepared(void) {
   OK(mscclgo_group_destroy(other));
 }
 
+// prepare_apart prepares calls that are wrong on rank 0, or others there, each on memory of its own. The
+// group is none the worse for it.
+static void* prepare_apart(void* number) {
+  enum { CASES = 8 };
+  intptr_t me = (intptr_t)number;
+  mscclgo_group g;
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_peer_memory stale;
+  mscclgo_buffer b;
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, NULL, &g));
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, 1024, &b));
+  OK(mscclgo_peer_memory_create(g, b, &stale));
+  OK(mscclgo_peer_memory_destroy(stale));
+  for (int i = 0; i < CASES; i++) {
+    mscclgo_peer_memory out, in;
+    mscclgo_buffer other;
+    mscclgo_prepared p = NULL, none = NULL;
+    OK(mscclgo_buffer_create(d, 1024, &other));
+    OK(mscclgo_peer_memory_create(g, b, &out));
+    OK(mscclgo_peer_memory_create(g, other, &in));
+    mscclgo_call right = {.type = MSCCLGO_F32, .count = 64, .out = out, .in = in}, call = right;
+    const char* why = NULL;  // what is wrong on rank 0, or else the calls differ
+    if (me == 0) {
+      if (i == 0) call.out = NULL;
+      if (i == 1) call.out = stale;
+      if (i == 2) call.in = (mscclgo_peer_memory)b;
+      if (i == 3) call.in_offset = 2000;
+      if (i == 4) call.type = (mscclgo_type)300;
+      if (i == 5) call.count = 0;
+      if (i == 6) call.in = NULL;
+      if (i == 7) call.in = out;
+    }
+    if (i < 5) why = (const char*[]){"NULL", "destroyed", "peer memory", "outside", "no type 300"}[i];
+    if (me == 0 || why == NULL) {
+      FAILS(MSCCLGO_INVALID, why && me == 0 ? why : "it has", mscclgo_prepare(g, &call, &none));
+    } else {
+      FAILS(MSCCLGO_REMOTE, why, mscclgo_prepare(g, &call, &none));
+    }
+    TRUE(none == NULL && (me == 0 || mscclgo_error_peer() == 0));
+    OK(mscclgo_group_error(g));
+    OK(mscclgo_prepare(g, &right, &p));
+    OK(mscclgo_prepared_launch(p, s));
+    OK(mscclgo_group_synchronize(g, s, -1));
+    OK(mscclgo_prepared_destroy(p));
+    OK(mscclgo_peer_memory_destroy(in));
+    OK(mscclgo_peer_memory_destroy(out));
+    OK(mscclgo_buffer_destroy(other));
+  }
+  OK(mscclgo_group_destroy(g));
+  return NULL;
+}
+
 // collectives calls each once, in a group of one rank, and with wrong arguments.
 static void collectives(void) {
   mscclgo_group g = open_group();
@@ -1531,8 +1586,8 @@ typedef struct {
 static char ids[5][MSCCLGO_ID_BYTES];  // of rendezvous
 static pthread_barrier_t step;         // of the threads that are ranks
 
-// begin_survivor makes what a rank of a new group has.
-static void begin_survivor(survivor* r, mscclgo_group g) {
+// share_survivor makes what a rank of a new group has, but for its prepared call.
+static void share_survivor(survivor* r, mscclgo_group g) {
   r->g = g;
   OK(mscclgo_group_device(g, &r->d));
   OK(mscclgo_stream_create(r->d, &r->s));
@@ -1542,8 +1597,18 @@ static void begin_survivor(survivor* r, mscclgo_group g) {
   OK(mscclgo_proxy_create(g, &r->proxy));
   OK(mscclgo_port_channels_create_for_streams(g, r->proxy, r->words, NULL, &r->ports));
   OK(mscclgo_peer_memory_create(g, r->data, &r->peers));
+}
+
+// prepare_sum makes the prepared call.
+static void prepare_sum(survivor* r) {
   mscclgo_call call = {.type = MSCCLGO_I32, .count = 1000, .out = r->peers};
-  OK(mscclgo_prepare(g, &call, &r->sum));
+  OK(mscclgo_prepare(r->g, &call, &r->sum));
+}
+
+// begin_survivor makes all of that.
+static void begin_survivor(survivor* r, mscclgo_group g) {
+  share_survivor(r, g);
+  prepare_sum(r);
 }
 
 // carry brings what a rank has to its new group, but for its prepared call.
@@ -1712,7 +1777,10 @@ static void* survive(void* number) {
     pthread_barrier_wait(&step);
     pthread_barrier_wait(&step);
     OK(mscclgo_group_connect(ids[4], 2, RANKS, NULL, &g));
-    begin_survivor(&r, g);
+    share_survivor(&r, g);
+    mscclgo_call wrong = {.type = MSCCLGO_I32, .count = 1000};
+    FAILS(MSCCLGO_INVALID, "NULL", mscclgo_prepare(g, &wrong, &r.sum));
+    prepare_sum(&r);
     works(&r, 2, RANKS, NULL);
     mscclgo_group_destroy(g);
     return NULL;
@@ -1785,7 +1853,10 @@ static void* survive(void* number) {
   pthread_barrier_wait(&step);
   OK(mscclgo_group_reform(g, ids[4], (int)me, RANKS, -1));
   carry(&r, 0);
-  carry_sum(&r, 0);  // which carries the collectives first, as any of them does
+  // This carries the collectives first, as any of them does; then the call of the new one is wrong.
+  FAILS(MSCCLGO_REMOTE, "NULL", mscclgo_prepared_reform(r.sum, &captured));
+  TRUE(mscclgo_error_peer() == 2 && captured == 1);
+  carry_sum(&r, 0);
   works(&r, (int)me, RANKS, NULL);
   OK(mscclgo_group_reform_collectives(g, &captured));
   TRUE(captured == 0);
@@ -2515,6 +2586,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "inaccessible")) return inaccessible(argument), 0;
   if (!strcmp(name, "bundle")) return bundle(argument), 0;
   if (!strcmp(name, "prepared")) return prepared(), 0;
+  if (!strcmp(name, "prepared-apart")) return together(prepare_apart), 0;
   if (!strcmp(name, "precompile")) return precompile(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;

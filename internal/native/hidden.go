@@ -157,6 +157,9 @@ var (
 	// collective, which create makes at the first call. Closing the communicator
 	// closes it, and Reform hands it on.
 	KeptBy func(comm any, create func() Kept) Kept
+	// Agree is a step of a collective call of a *collective.Runner: it fails on all ranks where one's part is
+	// wrong, there with that error and as ErrRemote on the others, and where their texts differ.
+	Agree func(ctx context.Context, runner any, step, text string, wrong error) error
 	// TakeDevice makes the device of a *communicator.Communicator that Join returned the
 	// caller's, to be closed after the communicator.
 	TakeDevice func(comm any)
