@@ -27,8 +27,10 @@
 // Threads. All functions may be called from any thread, at the same time. Those marked
 // collective are called by every rank of the group, in the same order and with
 // arguments that fit, and for one group by one thread at a time. A call leaves the
-// calling thread's current CUDA context as it was. Devices are opened and groups joined while no
-// thread of the program's own changes environment variables.
+// calling thread's current CUDA context as it was. While one reads the environment, no thread of
+// the program's own may change its variables: those that open a device or join or connect a group,
+// mscclgo_module_compile, mscclgo_rendezvous_create, mscclgo_elastic_create,
+// mscclgo_member_create, mscclgo_run and mscclgo_precompile.
 //
 // Ranks. A process is usually one rank. It may be several, with a group each, whose
 // collective calls are then made by threads of their own, since they wait for each other.
@@ -134,7 +136,8 @@ enum { MSCCLGO_LOG_DEBUG = -4, MSCCLGO_LOG_INFO = 0, MSCCLGO_LOG_WARN = 4, MSCCL
 
 // mscclgo_log receives a record of the log: events that are not errors of a call, such as a
 // refused connection. text is one line, valid during the call. It is called by threads of
-// the library, one at a time, and must not call the library.
+// the library and by those in a call of it, one at a time. It must not call the library, nor
+// take a lock that a thread holds in a call.
 typedef void (*mscclgo_log)(void* user, int level, const char* text);
 
 // mscclgo_set_log has all records of this level and above passed to f, with user; NULL ends
