@@ -7,7 +7,6 @@ import (
 	"crypto/cipher"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"weak"
 
@@ -120,7 +119,7 @@ func (c *Communicator) newRendezvous() (*bootstrap.Rendezvous, error) {
 
 // newChild returns the communicator of a group of these ranks, which meet at an id.
 func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (*Communicator, error) {
-	var o bootstrap.Options
+	o := bootstrap.Options{HeartbeatTimeout: c.options.HeartbeatTimeout, Logger: c.options.Logger}
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
 		o = boot.Options()
 	}
@@ -133,9 +132,6 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 	o.Dead = func(rank int) bool {
 		c := parent.Value()
 		return c != nil && c.dead(ranks[rank])
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	boot, err := bootstrap.Connect(ctx, o)
 	if err != nil {

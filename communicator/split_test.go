@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -106,6 +107,19 @@ func TestSplit(t *testing.T) {
 				return errors.Join(meets(t.Context(), all[rank], alone), alone.Close(), comms[rank].Barrier(t.Context()))
 			})
 		})
+	}
+}
+
+// TestSplitOwnBootstrapOptions has children of a group whose bootstrap says nothing of silence and logs
+// do as the group's options say.
+func TestSplitOwnBootstrapOptions(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	_, comms := officeGroup(t, 2, communicator.Options{HeartbeatTimeout: -1, Logger: log})
+	for rank, c := range children(t, comms, []int{0, 0}, []int{0, 0}) {
+		o := c.Bootstrap().(*bootstrap.Bootstrap).Options()
+		if o.HeartbeatTimeout != -1 || o.Logger != log {
+			t.Errorf("rank %d: a heartbeat time-out of %v and the logger %p, want -1ns and %p", rank, o.HeartbeatTimeout, o.Logger, log)
+		}
 	}
 }
 
