@@ -200,11 +200,17 @@ func (v vars) launcher() *launcher {
 		for _, m := range l.marks {
 			marked = marked && v.has(m)
 		}
-		if marked {
+		if marked && !(l.rank == "PMI_RANK" && v.pmiOfSlurm()) {
 			return l
 		}
 	}
 	return nil
+}
+
+// pmiOfSlurm reports whether srun has set PMI_RANK itself, as it does with --mpi=pmi2: it leaves out
+// MPICH's local variables, which mpiexec sets inside Slurm too, so all ranks would be local rank 0.
+func (v vars) pmiOfSlurm() bool {
+	return !v.has("MPI_LOCALRANKID") && v.has("SLURM_PROCID") && v.has("SLURM_STEP_ID")
 }
 
 func (v vars) env() (Env, error) {
