@@ -50,7 +50,7 @@ type benchFlags struct {
 // defineBench defines the flags on a call.
 func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	f.first, f.last, f.scratch = 1<<10, 256<<20, 256<<20
-	c.flags.IntVar(&f.ranks, "n", 0, "`ranks` to start, unless a launcher has; 0 is one for each GPU, or 2")
+	c.flags.IntVar(&f.ranks, "n", 0, "`ranks` to start, or that a launcher has started; 0 is as many as it has, or else one for each GPU, or 2")
 	c.flags.StringVar(&f.device, "device", "auto",
 		"\"cuda\", \"emu\", \"auto\", one `device` such as \"cuda:0\", or one for each rank, with commas between:\nthe ranks are in one process then, and may share a GPU")
 	c.flags.DurationVar(&f.timeout, "timeout", time.Hour, "of the whole run")
@@ -107,6 +107,12 @@ func runBench(c *call) error {
 		var err error
 		if f.ranks, err = defaultRanks(); err != nil {
 			return err
+		}
+	}
+	if launched && f.ranks != 0 {
+		// What is wrong with the environment itself is for Run to say.
+		if env, err := bootstrap.FromEnv(os.LookupEnv); err == nil && env.Options.Size != f.ranks {
+			return &usageError{fmt.Sprintf("-n %d: this is a rank of a group of %d, which %s has started; %s", f.ranks, env.Options.Size, env.Launcher, aloneHint())}
 		}
 	}
 	if !launched {

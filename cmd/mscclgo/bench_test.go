@@ -262,6 +262,18 @@ func TestBenchUsage(t *testing.T) {
 	}
 }
 
+// TestBenchUsageInGroup has a launcher that has started fewer ranks than -n says.
+func TestBenchUsageInGroup(t *testing.T) {
+	underSrun(t)
+	code, stdout, stderr := try("bench", "-n", "2", "-timeout", "10s", "-e", "1K", "allreduce")
+	if code != exitUsage || stdout != "" || !strings.Contains(stderr, "a group of 1, which srun has started") || !strings.Contains(stderr, `"unset SLURM_PROCID"`) {
+		t.Errorf("code %d, standard output %q, standard error %q", code, stdout, stderr)
+	}
+	if stdout, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-n", "1", "-e", "1K", "allreduce")...); err != nil {
+		t.Errorf("as many as -n says: %v\n%s%s", err, stdout, stderr)
+	}
+}
+
 // TestBenchFiles refuses files that cannot be written before anything runs, and
 // leaves none behind.
 func TestBenchFiles(t *testing.T) {

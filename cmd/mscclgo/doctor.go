@@ -25,9 +25,9 @@ const (
 )
 
 func runDoctor(c *call) error {
-	asJSON := c.flags.Bool("json", false, "print JSON")
-	require := c.flags.String("require", "", "`checks` that must be ok, with commas between: "+strings.Join(doctor.Names(), ", "))
-	svg := c.flags.String("svg", "", "`file` that gets a picture of the machine")
+	asJSON := c.flags.Bool("json", false, "print JSON; not in a rank of a group")
+	require := c.flags.String("require", "", "`checks` that must be ok, with commas between; in a rank of a group ranks alone: "+strings.Join(doctor.Names(), ", "))
+	svg := c.flags.String("svg", "", "`file` that gets a picture of the machine; not in a rank of a group")
 	if err := c.parseOnly(); err != nil {
 		return err
 	}
@@ -40,9 +40,14 @@ func runDoctor(c *call) error {
 			return &usageError{fmt.Sprintf("-require: there is no check %q", name)}
 		}
 	}
+	inGroup := bootstrap.InGroupEnv(os.LookupEnv)
+	others := *asJSON || *svg != "" || slices.ContainsFunc(required, func(name string) bool { return name != "ranks" })
+	if inGroup && others { // a script that asks for them would take their absence for success
+		return &usageError{"a rank of a group makes only the check of ranks, without -json and -svg: " + aloneHint()}
+	}
 	ctx, end := interruptible(checkTime)
 	defer end()
-	if bootstrap.InGroupEnv(os.LookupEnv) {
+	if inGroup {
 		return doctorRank(ctx, c)
 	}
 	report := doctor.Examine(ctx, doctor.ThisMachine(launchDoctor), required)
@@ -69,6 +74,17 @@ func runDoctor(c *call) error {
 		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
 	}
 	return nil
+}
+
+// aloneHint says how a process that a launcher has started is none of its ranks.
+func aloneHint() string {
+	var set []string
+	for _, name := range []string{bootstrap.EnvID, "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"} {
+		if os.Getenv(name) != "" {
+			set = append(set, name)
+		}
+	}
+	return `to be none, unset what its launcher has set, by "unset ` + strings.Join(set, " ") + `"`
 }
 
 // doctorRank is a rank of a group in which every rank writes to every other one. The

@@ -69,3 +69,27 @@ func TestDoctorUsage(t *testing.T) {
 		t.Errorf("%v, %s", err, stderr)
 	}
 }
+
+// underSrun has the environment of a shell that srun has started.
+func underSrun(t *testing.T) {
+	for name, value := range map[string]string{"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_JOB_ID": "7"} {
+		t.Setenv(name, value)
+	}
+}
+
+// TestDoctorUsageInGroup refuses in a rank what only the doctor of a machine does, which a script
+// would take for done.
+func TestDoctorUsageInGroup(t *testing.T) {
+	underSrun(t)
+	svg := filepath.Join(t.TempDir(), "machine.svg")
+	for _, args := range [][]string{{"-require", "emulation"}, {"-require", "ranks,emulation"}, {"-json"}, {"-svg", svg}} {
+		code, stdout, stderr := try(append([]string{"doctor"}, args...)...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "only the check of ranks") || !strings.Contains(stderr, `"unset SLURM_PROCID"`) {
+			t.Errorf("%q: code %d, standard output %q, standard error %q", args, code, stdout, stderr)
+		}
+	}
+	stdout, stderr, err := mscclgo(t, "doctor", "-require", "ranks")
+	if err != nil || !strings.Contains(stdout, "ranks") {
+		t.Errorf("%v\n%s%s", err, stdout, stderr)
+	}
+}
