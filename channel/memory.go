@@ -26,8 +26,9 @@ type MemoryChannel struct {
 
 // NewMemoryChannel returns an end. remote is the peer's buffer, imported and mapped.
 // local is this rank's. packets, which may be nil, is where the putPackets of the peer
-// arrive: memory of this rank that is the remote of the peer's channel, and zeroed
-// before its first use. Everything stays the caller's and must outlive the channel.
+// arrive: memory of this rank that is the remote of the peer's channel, zeroed
+// before its first use, and aligned as the packets are: to 8 bytes for LL8, 16 for LL16,
+// 128 for LL128. Everything stays the caller's and must outlive the channel.
 //
 // Errors: ErrInvalid when the peer's memory is not mapped here, the local one is not
 // this rank's, or one of them or packets is closed, or when anything but packets is nil.

@@ -22,7 +22,8 @@ type MemoryChannelOptions struct {
 	PerPeer int
 	// Inbox is the buffer of this rank that peers write, when it is not the local
 	// one: for packets, which unpackPackets moves from it to the local buffer. It
-	// must be zero before its first use.
+	// must be zero before its first use, and its address a multiple of the packets'
+	// alignment: 8 bytes for LL8, 16 for LL16, 128 for LL128.
 	Inbox *gpu.Buffer
 	// Name is the channels' name in errors, of which 32 bytes are shown. Without one,
 	// errors give a number.

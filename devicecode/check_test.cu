@@ -20,6 +20,11 @@ extern "C" __global__ void lines(MemoryChannelHandle channel, uint32_t first) {
   channel.putPackets<LL128Packet>(0, 0, 480, threadIdx.x + first, blockDim.x, 1);
 }
 
+// unpackLines waits for LL128 packets.
+extern "C" __global__ void unpackLines(MemoryChannelHandle channel) {
+  channel.unpackPackets<LL128Packet>(0, 0, 480, threadIdx.x, blockDim.x, 1);
+}
+
 // linesOf is lines without a channel.
 extern "C" __global__ void linesOf(LL128Packet* packets, const void* data) {
   putPackets(packets, data, 480, threadIdx.x, blockDim.x, 1);

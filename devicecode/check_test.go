@@ -33,6 +33,12 @@ func TestChecks(t *testing.T) {
 		Remote:    data.Ptr(), RemoteSize: 160112, Local: data.Ptr(), LocalSize: 150000,
 		Packets: data.Ptr(), PacketsSize: 4096,
 	}
+	shifted := func(by gpu.Ptr) devicecode.MemoryChannel {
+		c := channel
+		c.Remote += by
+		c.Packets += by
+		return c
+	}
 	group := devicecode.Group{
 		Rank: 0, Size: 2, ScratchOffset: 8 * devicecode.MaxBlocks, ScratchSize: 4096,
 		Epochs: data.Ptr() + 1<<19, Arrivals: data.Ptr() + 1<<19 + 4*devicecode.MaxBlocks, Watch: watch,
@@ -54,6 +60,10 @@ func TestChecks(t *testing.T) {
 		{"ranges", flat(2, 32), []any{channel, uint32(1), uint64(0), uint64(150000), uint64(1)}, at + "get of 1 bytes to this rank's buffer at 150000, which has 150000", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(2), uint64(160096), uint64(0), uint64(16)}, at + "putPackets of 32 bytes at 160096 to rank 2, whose buffer has 160112", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(2), uint64(8), uint64(0), uint64(16)}, at + "putPackets at 8, which is not a multiple of the packet's 16 bytes", 2},
+		{"ranges", flat(2, 32), []any{shifted(8), uint32(2), uint64(16), uint64(0), uint64(16)}, at + "putPackets: the memory of the packets begins 8 bytes past an alignment of 16 bytes", 2},
+		{"ranges", flat(2, 32), []any{shifted(8), uint32(3), uint64(16), uint64(0), uint64(16)}, at + "unpackPackets: the memory of the packets begins 8 bytes past an alignment of 16 bytes", 2},
+		{"lines", flat(1, 32), []any{shifted(64), uint32(0)}, "putPackets: the memory of the packets begins 64 bytes past an alignment of 128 bytes", 2},
+		{"unpackLines", flat(1, 32), []any{shifted(64)}, "unpackPackets: the memory of the packets begins 64 bytes past an alignment of 128 bytes", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(3), uint64(4096), uint64(0), uint64(1)}, at + "unpackPackets of 16 bytes at 4096 of this rank's packet memory, which has 4096", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(0), uint64(20014), uint64(0)}, at + "read of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(20014), uint64(0), uint64(0)}, at + "write of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", 2},

@@ -57,12 +57,13 @@ struct MemoryChannelHandle {
   }
 
   // putPackets writes bytes of the local buffer as packets into the peer's buffer at
-  // remoteOffset, a multiple of the packet's size. No signal is needed: unpackPackets at
-  // the peer, with the same flag, waits for the packets.
+  // remoteOffset, a multiple of the packet's size; the buffer itself is aligned as the packet
+  // is, to 8, 16 or 128 bytes. No signal is needed: unpackPackets at the peer, with the same
+  // flag, waits for the packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
                                  uint32_t threads, uint32_t flag) const {
-    checkPackets<Packet>("putPackets", remoteOffset, thread, threads);
+    checkPackets<Packet>("putPackets", remote, remoteOffset, thread, threads);
     checkPeer("putPackets of ", packetBytes<Packet>(bytes), remoteOffset, " to rank ");
     checkLocal("putPackets of ", bytes, localOffset, " from");
     detail::Span span(semaphore.watch.trace());
@@ -72,12 +73,13 @@ struct MemoryChannelHandle {
   }
 
   // unpackPackets waits for packets in this rank's packet memory at packetOffset, a
-  // multiple of the packet's size, and stores their data in the local buffer. The result
-  // is that of the caller's own packets.
+  // multiple of the packet's size, and stores their data in the local buffer. The packet
+  // memory is aligned as the packet is, to 8, 16 or 128 bytes. The result is that of the
+  // caller's own packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes,
                                           uint32_t thread, uint32_t threads, uint32_t flag) const {
-    checkPackets<Packet>("unpackPackets", packetOffset, thread, threads);
+    checkPackets<Packet>("unpackPackets", packets, packetOffset, thread, threads);
     check("unpackPackets of ", packetBytes<Packet>(bytes), packetOffset, packetsSize,
           " of this rank's packet memory, which has ");
     checkLocal("unpackPackets of ", bytes, localOffset, " to");
@@ -149,11 +151,16 @@ struct MemoryChannelHandle {
                   " bytes, and the buffer of rank ", semaphore.watch.peer, " has ", remoteSize, " bytes");
   }
   template <class Packet>
-  MSCCLGO_DEVICE void checkPackets(const char* what, uint64_t offset, uint32_t thread,
+  MSCCLGO_DEVICE void checkPackets(const char* what, const uint8_t* base, uint64_t offset, uint32_t thread,
                                    uint32_t threads) const {
     if (offset % sizeof(Packet) != 0)
       detail::fault(semaphore.watch, semaphore.watch.peer, what, " at ", offset,
                     ", which is not a multiple of the packet's ", uint64_t(sizeof(Packet)), " bytes");
+    // A packet over two lines of memory may be seen in part.
+    if (reinterpret_cast<uintptr_t>(base) % alignof(Packet) != 0)
+      detail::fault(semaphore.watch, semaphore.watch.peer, what, ": the memory of the packets begins ",
+                    uint64_t(reinterpret_cast<uintptr_t>(base) % alignof(Packet)),
+                    " bytes past an alignment of ", uint64_t(alignof(Packet)), " bytes, which they need");
     checkWarps<Packet>(semaphore.watch, what, thread, threads);
   }
   MSCCLGO_DEVICE static bool outside(uint64_t offset, uint64_t bytes, uint64_t size) {
@@ -165,7 +172,7 @@ struct MemoryChannelHandle {
   MSCCLGO_DEVICE void check(const char*, uint64_t, uint64_t, uint64_t, const char*) const {}
   MSCCLGO_DEVICE void checkElement(const char*, uint64_t, uint64_t) const {}
   template <class Packet>
-  MSCCLGO_DEVICE void checkPackets(const char*, uint64_t, uint32_t, uint32_t) const {}
+  MSCCLGO_DEVICE void checkPackets(const char*, const uint8_t*, uint64_t, uint32_t, uint32_t) const {}
 #endif
 };
 
