@@ -118,6 +118,7 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 	}
 	b, nc, err := join(ctx, o, hosted)
 	if err == nil {
+		b.takeBack()
 		err = b.assemble(ctx, nc)
 		if err == nil {
 			return b, nil

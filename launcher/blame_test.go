@@ -41,6 +41,49 @@ func blameRank(who string) {
 	os.Exit(3)
 }
 
+// againRank is one of three ranks whose group fails because of rank 2, and meets again. Then rank 1
+// exits with 3, and the others stay until they are ended.
+func againRank() {
+	env, err := bootstrap.FromEnv(os.LookupEnv)
+	if err != nil {
+		panic(err)
+	}
+	rank := env.Options.Rank
+	boot, err := bootstrap.Connect(context.Background(), env.Options)
+	if err != nil {
+		panic(err)
+	}
+	boot.Barrier(context.Background()) // once rank 1 has left it, all have left Connect
+	if rank == 1 {
+		boot.Abort(mscclgo.Errorf(mscclgo.ErrTimeout, "wait", "no sign of it").At(1, 2))
+	}
+	<-boot.Done()
+	boot.Close()
+	if boot, err = bootstrap.Connect(context.Background(), env.Options); err != nil {
+		panic(err)
+	}
+	boot.Barrier(context.Background())
+	if rank == 1 {
+		os.Exit(3)
+	}
+	time.Sleep(time.Minute)
+}
+
+// TestCulpritAgain checks that the launcher does not take what made the first group of its
+// processes fail for what ended their second.
+func TestCulpritAgain(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=again"}, Stdout: &out, Stderr: &out})
+	var e *mscclgo.Error
+	if code != 3 || !errors.As(err, &e) || e.Rank != 1 || strings.Contains(err.Error(), "no sign of it") {
+		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, err, &out)
+	}
+}
+
 // TestCulprit checks that the launcher names the rank that the others blame, though
 // it is the last to end.
 func TestCulprit(t *testing.T) {

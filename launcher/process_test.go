@@ -42,6 +42,8 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	case "blame":
 		blameRank(os.Args[1])
+	case "again":
+		againRank()
 	case "stopped": // rank 1 stops itself before anything else
 		if os.Getenv("RANK") == "1" {
 			goesOn := make(chan os.Signal, 1)

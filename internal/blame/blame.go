@@ -27,6 +27,9 @@ const (
 	maxBytes  = groupSize + 8 + maxText // of a datagram
 )
 
+// Forget, in the place of a rank, takes back the reports of the group before: it has met again.
+const Forget = 1<<32 - 1
+
 // A Report is why a group failed.
 type Report struct {
 	Group [groupSize]byte // the group's number
@@ -83,7 +86,7 @@ func socket() (int, error) {
 // Name is the value of Env for the processes.
 func (l *Listener) Name() string { return l.name }
 
-// First returns the first report of the group that has arrived, and reports whether there is
+// First returns the first report of the group that has arrived since it met last, and reports whether there is
 // one. It does not wait.
 func (l *Listener) First() (Report, bool) {
 	l.conn.Control(func(fd uintptr) { l.drain(int(fd)) }) // what has just arrived
@@ -95,7 +98,7 @@ func (l *Listener) First() (Report, bool) {
 	return *l.first, true
 }
 
-// drain takes all reports that have arrived, and keeps the first of the group.
+// drain takes all reports that have arrived, and keeps the first of the group since it met last.
 func (l *Listener) drain(fd int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +111,12 @@ func (l *Listener) drain(fd int) {
 		if err != nil {
 			return
 		}
-		if r, err := decode(buf[:n]); err == nil && r.Group == l.group && l.first == nil {
+		r, err := decode(buf[:n])
+		switch {
+		case err != nil || r.Group != l.group:
+		case r.Rank == Forget:
+			l.first = nil
+		case l.first == nil:
 			l.first = &r
 		}
 	}

@@ -33,6 +33,26 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestForget has a group meet again, whose first failure is not to blame for its second.
+func TestForget(t *testing.T) {
+	mine := [16]byte{1}
+	l := listen(t, mine)
+	Send(Report{mine, 3, "before"})
+	Send(Report{[16]byte{2}, Forget, "of another group"})
+	if r, ok := l.First(); !ok || r.Rank != 3 {
+		t.Errorf("First = %+v, %v, want that of rank 3", r, ok)
+	}
+	Send(Report{Group: mine, Rank: Forget})
+	if r, ok := l.First(); ok {
+		t.Errorf("First = %+v after the group has met again", r)
+	}
+	want := Report{mine, 4, "after"}
+	Send(want)
+	if r, ok := l.First(); !ok || r != want {
+		t.Errorf("First = %+v, %v, want %+v", r, ok, want)
+	}
+}
+
 // TestManyReports checks that reports of other groups, which those of Split are, keep out none
 // of the group: unread, they fill the socket's queue.
 func TestManyReports(t *testing.T) {
