@@ -18,45 +18,76 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
+// lotSlot is the size of the slots, in bytes. A message has two.
+const lotSlot = 256
+
+// lotRank is one of two ranks: rank 0 sends a message by a pipe with one slot, and rank 1 sends it on by a port.
+type lotRank struct {
+	kernel         *gpu.Kernel
+	stream         *gpu.Stream
+	memory, result *gpu.Buffer // memory has the message
+	service        *proxyservice.ProxyService
+	first, onward  *communicator.Pipes
+}
+
+// newLotRank makes what a rank needs. Collective.
+func newLotRank(ctx context.Context, comm *communicator.Communicator, kernel string, content byte, o proxyservice.ServiceOptions) (r *lotRank, err error) {
+	r = &lotRank{}
+	if r.kernel, r.result, err = loaded(ctx, comm, "pipe_test.cu", pipeSource, kernel, "UNCHECKED"); err != nil {
+		return nil, err
+	}
+	if r.stream, err = comm.NewStream(); err != nil {
+		return nil, err
+	}
+	if r.memory, err = gpu.Upload(comm.Device(), bytes.Repeat([]byte{content}, 2*lotSlot)); err != nil {
+		return nil, err
+	}
+	if r.service, err = comm.ProxyService(ctx, o); err != nil {
+		return nil, err
+	}
+	first := communicator.PipeOptions{Shared: true, Size: channel.PipeSize{Slots: 1, SlotBytes: lotSlot}}
+	onward := communicator.PipeOptions{Ports: true, Service: r.service, Size: channel.PipeSize{Slots: 4, SlotBytes: lotSlot}}
+	first.To, onward.From = []int{1}, []int{1}
+	if comm.Rank() == 1 {
+		first.To, first.From, onward.To, onward.From = nil, []int{0}, []int{0}, nil
+	}
+	if r.first, err = comm.Pipes(ctx, first); err != nil {
+		return nil, err
+	}
+	r.onward, err = comm.Pipes(ctx, onward)
+	return r, err
+}
+
+// close closes the service, which fails with the group, and the pipes.
+func (r *lotRank) close() error {
+	_ = r.service.Close()
+	return errors.Join(r.onward.Close(), r.first.Close())
+}
+
 // TestLotOfFailedForward has a rank receive all of a message by a lot, and not be able to send the end of it on,
 // as its host is busy. When the pipes are closed, the lot is back in the pool.
 func TestLotOfFailedForward(t *testing.T) {
-	const slotBytes = 256
 	preload(t, "pipe_test.cu", pipeSource, "UNCHECKED") // checks push triggers of their own
 	err := failing(t, func(ctx context.Context, comm *communicator.Communicator) error {
 		if comm.Rank() == 0 {
-			return sendAndEnd(ctx, comm, slotBytes)
+			return sendAndEnd(ctx, comm)
 		}
-		kernel, result, err := loaded(ctx, comm, "pipe_test.cu", pipeSource, "forward", "UNCHECKED")
-		if err != nil {
-			return err
-		}
-		stream, err1 := comm.NewStream()
-		memory, err2 := gpu.Upload(comm.Device(), make([]byte, 2*slotBytes))
 		// The trigger that the host is busy with and the first chunk's fill the ring.
-		service, err3 := comm.ProxyService(ctx, proxyservice.ServiceOptions{
+		r, err := newLotRank(ctx, comm, "forward", 0, proxyservice.ServiceOptions{
 			RingSize: fifo.MinSize, Direct: channel.HostOnly,
 			Handler: func(ctx context.Context, _ fifo.Trigger) error {
 				<-ctx.Done()
 				return ctx.Err()
 			},
 		})
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return err
-		}
-		in, err := comm.Pipes(ctx, communicator.PipeOptions{From: []int{0}, Shared: true, Size: channel.PipeSize{Slots: 1, SlotBytes: slotBytes}})
-		if err != nil {
-			return err
-		}
-		out, err := comm.Pipes(ctx, communicator.PipeOptions{To: []int{0}, Ports: true, Service: service, Size: channel.PipeSize{Slots: 4, SlotBytes: slotBytes}})
 		if err != nil {
 			return err
 		}
 		failure := errors.Join(
-			kernel.Launch(stream, gpu.Blocks(1, 32), in.Set(), out.Set(), 2*slotBytes, memory, result),
-			stream.Synchronize(ctx))
-		got, word := make([]byte, 2*slotBytes), make([]uint32, 1)
-		if err := errors.Join(gpu.CopyOut(got, memory), gpu.CopyOut(word, result)); err != nil {
+			r.kernel.Launch(r.stream, gpu.Blocks(1, 32), r.first.Set(), r.onward.Set(), 2*lotSlot, r.memory, r.result),
+			r.stream.Synchronize(ctx))
+		got, word := make([]byte, 2*lotSlot), make([]uint32, 1)
+		if err := errors.Join(gpu.CopyOut(got, r.memory), gpu.CopyOut(word, r.result)); err != nil {
 			return err
 		}
 		if n := bytes.Count(got, []byte{7}); devicecode.WaitResult(word[0]) == devicecode.WaitDone || n != len(got) {
@@ -66,9 +97,7 @@ func TestLotOfFailedForward(t *testing.T) {
 		if err != nil || before.Lent != 1 {
 			t.Errorf("the pool says %+v (%v), and a lot is lent", before, err)
 		}
-		// The service fails with the group.
-		_ = service.Close()
-		if err := errors.Join(out.Close(), in.Close()); err != nil {
+		if err := r.close(); err != nil {
 			t.Error(err)
 		}
 		if after, err := comm.PipePool(); err != nil || after.Lent != 0 {
@@ -80,32 +109,17 @@ func TestLotOfFailedForward(t *testing.T) {
 }
 
 // sendAndEnd is the part of the rank that sends, and that the message would go on to.
-func sendAndEnd(ctx context.Context, comm *communicator.Communicator, slotBytes uint64) error {
-	kernel, _, err := loaded(ctx, comm, "pipe_test.cu", pipeSource, "one", "UNCHECKED")
+func sendAndEnd(ctx context.Context, comm *communicator.Communicator) error {
+	r, err := newLotRank(ctx, comm, "one", 7, proxyservice.ServiceOptions{})
 	if err != nil {
 		return err
 	}
-	stream, err1 := comm.NewStream()
-	memory, err2 := gpu.Upload(comm.Device(), bytes.Repeat([]byte{7}, int(2*slotBytes)))
-	service, err3 := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
-	if err := errors.Join(err1, err2, err3); err != nil {
+	if err := r.kernel.Launch(r.stream, gpu.Blocks(1, 32), r.first.Set(), opSend, 2*lotSlot, r.memory); err != nil {
 		return err
 	}
-	defer service.Close()
-	out, err := comm.Pipes(ctx, communicator.PipeOptions{To: []int{1}, Shared: true, Size: channel.PipeSize{Slots: 1, SlotBytes: slotBytes}})
-	if err != nil {
-		return err
-	}
-	in, err := comm.Pipes(ctx, communicator.PipeOptions{From: []int{1}, Ports: true, Service: service, Size: channel.PipeSize{Slots: 4, SlotBytes: slotBytes}})
-	if err != nil {
-		return err
-	}
-	if err := kernel.Launch(stream, gpu.Blocks(1, 32), out.Set(), opSend, 2*slotBytes, memory); err != nil {
-		return err
-	}
-	if err := stream.Synchronize(ctx); err != nil {
+	if err := r.stream.Synchronize(ctx); err != nil {
 		return fmt.Errorf("the message was not sent: %w", err)
 	}
 	<-comm.Done()
-	return errors.Join(comm.Err(), in.Close(), out.Close())
+	return errors.Join(comm.Err(), r.close())
 }
