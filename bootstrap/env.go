@@ -115,6 +115,21 @@ func InGroupEnv(lookup Lookup) bool {
 	return v.has(EnvID) || v.launcher() != nil
 }
 
+// RankVariables returns the variables, of those that are set, by which launchers that FromEnv
+// knows make a process a rank. Without them it is on its own.
+func RankVariables(lookup Lookup) (names []string) {
+	v := vars{lookup}
+	if v.has(EnvID) {
+		names = append(names, EnvID)
+	}
+	for _, l := range launchers {
+		if v.has(l.rank) {
+			names = append(names, l.rank)
+		}
+	}
+	return names
+}
+
 const opEnv = "bootstrap: read the environment"
 
 // FromEnv reads rank, size and unique id from what the launcher set:

@@ -78,13 +78,8 @@ func runDoctor(c *call) error {
 
 // aloneHint says how a process that a launcher has started is none of its ranks.
 func aloneHint() string {
-	var set []string
-	for _, name := range []string{bootstrap.EnvID, "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"} {
-		if os.Getenv(name) != "" {
-			set = append(set, name)
-		}
-	}
-	return `to be none, unset what its launcher has set, by "unset ` + strings.Join(set, " ") + `"`
+	set := strings.Join(bootstrap.RankVariables(os.LookupEnv), " ")
+	return `to be none, unset what its launcher has set, by "unset ` + set + `"`
 }
 
 // doctorRank is a rank of a group in which every rank writes to every other one. The
