@@ -65,7 +65,7 @@ func (cudaCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 	if err != nil {
 		return prepared{}, err
 	}
-	included, files, variable, err := includedText(j)
+	included, files, changes, err := includedText(j)
 	if err != nil {
 		return prepared{}, err
 	}
@@ -80,7 +80,7 @@ func (cudaCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 		c.options = append(c.options, "-I"+d)
 	}
 	build := func(ctx context.Context) ([]byte, error) { return c.build(ctx, tool) }
-	return prepared{inputs: append(inputs, included...), included: files, variable: variable, build: build}, nil
+	return prepared{inputs: append(inputs, included...), included: files, variable: changes, build: build}, nil
 }
 
 // build makes the image, and behind it the description of the kernels' parameters, which
@@ -201,8 +201,8 @@ var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include(?:_next)?[ 
 func includedText(j job) (text []byte, files []dependency, changes bool, err error) {
 	var all bytes.Buffer
 	folders := append(slices.Clone(j.options.IncludeDirs), j.include)
-	for _, variable := range []string{"CPATH", "CPLUS_INCLUDE_PATH"} { // of nvcc's host compiler
-		folders = append(folders, filepath.SplitList(os.Getenv(variable))...)
+	for _, list := range []string{"CPATH", "CPLUS_INCLUDE_PATH"} { // of nvcc's host compiler
+		folders = append(folders, filepath.SplitList(os.Getenv(list))...)
 	}
 	changes = variable(j.source)
 	seen := map[string]bool{}
