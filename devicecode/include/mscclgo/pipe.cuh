@@ -445,7 +445,7 @@ class PipeIn {
     return p_.signal(signalled_);
   }
 
-  // count reads how often this end has signalled.
+  // count reads how often this end has signalled, which only the leader of a call writes.
   MSCCLGO_DEVICE void count() { signalled_ = p_.signalled(); }
 
   MSCCLGO_DEVICE void next() { ++index_; }
@@ -513,7 +513,7 @@ class PipeOut {
     return p_.putChunk({start_, index_, n, bytes_, place_, srcOffset_, direct_, lent_, fetched_, staged_});
   }
 
-  // count reads how often this end has signalled.
+  // count reads how often this end has signalled, which only the leader of a call writes.
   MSCCLGO_DEVICE void count() { signalled_ = p_.signalled(); }
 
   MSCCLGO_DEVICE void next() { ++index_; }
