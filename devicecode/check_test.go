@@ -3,6 +3,11 @@ package devicecode_test
 import (
 	"context"
 	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,42 +22,62 @@ import (
 //go:embed check_test.cu
 var checkSource string
 
-// TestChecks has kernels misuse channels and groups. On GPUs this is done by
-// TestChecksAreCompiled alone, since a trap ends the process's use of a device.
-func TestChecks(t *testing.T) {
+// checkNumber is set in a process that does one misuse of TestChecks and prints what the status has.
+const checkNumber = "MSCCLGO_TEST_CHECK"
+
+// checkBed is what the kernels of TestChecks work with.
+type checkBed struct {
+	device  *gpu.Device
+	module  *gpu.Module
+	data    gpu.Ptr // 1 MiB
+	status  *status
+	channel devicecode.MemoryChannel
+	group   devicecode.Group
+}
+
+// misuse is a launch in which a check fails.
+type misuse struct {
+	kernel string
+	shape  gpu.LaunchConfig
+	args   []any
+	want   string
+	peer   int
+}
+
+func newCheckBed(t *testing.T) *checkBed {
 	d := testdev.Open(t, 0)
-	if d.Info().Arch != devicecode.ArchEmu {
-		t.Skip("a check that fails ends the use of a GPU by this process")
-	}
-	kernel := kernels(t, d, "check_test.cu", checkSource)
-	data := upload(t, d, make([]byte, 1<<20))
-	status := newStatus(t, d)
-	watch := devicecode.Watch{Status: status.memory.Ptr(), Timeout: uint64(10 * time.Second), Peer: 2, Channel: 7}
-	channel := devicecode.MemoryChannel{
+	b := &checkBed{device: d, data: upload(t, d, make([]byte, 1<<20)).Ptr(), status: newStatus(t, d)}
+	module, err := devicecode.Load(t.Context(), d, "check_test.cu", []byte(checkSource), devicecode.Options{Check: true})
+	check(t, err)
+	t.Cleanup(func() { check(t, module.Close()) })
+	b.module = module
+	watch := devicecode.Watch{Status: b.status.memory.Ptr(), Timeout: uint64(10 * time.Second), Peer: 2, Channel: 7}
+	b.channel = devicecode.MemoryChannel{
 		Semaphore: devicecode.Device2DeviceSemaphore{Watch: watch},
-		Remote:    data.Ptr(), RemoteSize: 160112, Local: data.Ptr(), LocalSize: 150000,
-		Packets: data.Ptr(), PacketsSize: 4096,
+		Remote:    b.data, RemoteSize: 160112, Local: b.data, LocalSize: 150000,
+		Packets: b.data, PacketsSize: 4096,
 	}
+	b.group = devicecode.Group{
+		Rank: 0, Size: 2, ScratchOffset: 8 * devicecode.MaxBlocks, ScratchSize: 4096,
+		Epochs: b.data + 1<<19, Arrivals: b.data + 1<<19 + 4*devicecode.MaxBlocks, Watch: watch,
+	}
+	b.group.Windows[0], b.group.Windows[1] = b.data, b.data
+	return b
+}
+
+func flat(blocks, threads int) gpu.LaunchConfig { return gpu.Blocks(blocks, threads) }
+
+// misuses returns one launch for each check.
+func (b *checkBed) misuses() []misuse {
+	channel, group := b.channel, b.group
 	shifted := func(by gpu.Ptr) devicecode.MemoryChannel {
 		c := channel
 		c.Remote += by
 		c.Packets += by
 		return c
 	}
-	group := devicecode.Group{
-		Rank: 0, Size: 2, ScratchOffset: 8 * devicecode.MaxBlocks, ScratchSize: 4096,
-		Epochs: data.Ptr() + 1<<19, Arrivals: data.Ptr() + 1<<19 + 4*devicecode.MaxBlocks, Watch: watch,
-	}
-	group.Windows[0], group.Windows[1] = data.Ptr(), data.Ptr()
-	flat := func(blocks, threads int) gpu.LaunchConfig { return gpu.Blocks(blocks, threads) }
 	at := "block (1,0,0), thread (3,0,0): "
-	for _, c := range []struct {
-		kernel string
-		shape  gpu.LaunchConfig
-		args   []any
-		want   string
-		peer   int
-	}{
+	return []misuse{
 		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(155000), uint64(0), uint64(10016)}, at + "put of 10016 bytes at 155000 to rank 2, whose buffer has 160112", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(0), uint64(149999), uint64(2)}, at + "put of 2 bytes from this rank's buffer at 149999, which has 150000", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(0), ^uint64(0), uint64(0), uint64(2)}, at + "put of 2 bytes at 18446744073709551615 to rank 2, whose buffer has 160112", 2},
@@ -77,29 +102,79 @@ func TestChecks(t *testing.T) {
 		{"inboxes", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group, uint64(0)}, "Inboxes in a grid of (1,1,1) blocks of (8,4,1) threads: both must have one dimension", -1},
 		{"warps", flat(1, 48), []any{group}, "Inboxes in blocks of 48 threads: the packets need blocks of whole warps, of 32", -1},
 		{"each", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group}, "forEachRank in a grid", -1},
-	} {
-		*status.get() = devicecode.GroupStatus{}
-		err := launched(t, d, kernel(c.kernel), c.shape, c.args...)
-		testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", c.want)
-		text, peer, ok := status.get().Checked()
-		if !ok || peer != c.peer || !strings.HasPrefix(text, "block (") || !strings.Contains(text, c.want) {
-			t.Errorf("%s: the status has %q for peer %d, %v; want %q for %d", c.kernel, text, peer, ok, c.want, c.peer)
-		}
+		{"linesOf", flat(1, 48), []any{b.data, b.data}, "putPackets: 48 threads", -1},
+	}
+}
+
+// run launches a kernel and returns its error.
+func (b *checkBed) run(t *testing.T, kernel string, shape gpu.LaunchConfig, args ...any) error {
+	t.Helper()
+	k, err := b.module.Kernel(kernel)
+	check(t, err)
+	return launched(t, b.device, k, shape, args...)
+}
+
+// TestChecks has kernels misuse channels and groups. On a GPU each does so in a process of its own,
+// since a check that fails ends the use of the GPU by its process.
+func TestChecks(t *testing.T) {
+	b := newCheckBed(t)
+	if number := os.Getenv(checkNumber); number != "" {
+		i, err := strconv.Atoi(number)
+		check(t, err)
+		m := b.misuses()[i]
+		err = b.run(t, m.kernel, m.shape, m.args...)
+		text, peer, ok := b.status.get().Checked()
+		fmt.Printf("\n%v|%v|%d|%s|\n", errors.Is(err, mscclgo.ErrSystem), ok, peer, text)
+		os.Exit(0) // nothing of this GPU can be freed any more
+	}
+	emulated := b.device.Info().Arch == devicecode.ArchEmu
+	for i, m := range b.misuses() {
+		t.Run(fmt.Sprintf("%s-%d", m.kernel, i), func(t *testing.T) {
+			if !emulated {
+				t.Parallel()
+				m.expectInProcess(t, i)
+				return
+			}
+			*b.status.get() = devicecode.GroupStatus{}
+			err := b.run(t, m.kernel, m.shape, m.args...)
+			testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", m.want)
+			if m.kernel == "linesOf" {
+				return // it has no group to tell
+			}
+			text, peer, ok := b.status.get().Checked()
+			if !ok || peer != m.peer || !strings.HasPrefix(text, "block (") || !strings.Contains(text, m.want) {
+				t.Errorf("the status has %q for peer %d, %v; want %q for %d", text, peer, ok, m.want, m.peer)
+			}
+		})
 	}
 
-	*status.get() = devicecode.GroupStatus{}
-	testerr.Expect(t, launched(t, d, kernel("linesOf"), flat(1, 48), data, data), mscclgo.ErrSystem, "putPackets: 48 threads")
-	for _, good := range []error{
-		launched(t, d, kernel("ranges"), flat(2, 32), channel, uint32(0), uint64(160112), uint64(150000), uint64(0)),
-		launched(t, d, kernel("lines"), flat(1, 64), channel, uint32(0)),
-		launched(t, d, kernel("number"), flat(256, 32), group),
-		launched(t, d, kernel("count"), flat(1, 32), group, uint32(255)),
-		launched(t, d, kernel("inboxes"), flat(1, 1), group, uint64(63)),
-	} {
-		check(t, good)
-	}
-	if text, _, ok := status.get().Checked(); ok {
+	*b.status.get() = devicecode.GroupStatus{}
+	check(t, b.run(t, "ranges", flat(2, 32), b.channel, uint32(0), uint64(160112), uint64(150000), uint64(0)))
+	check(t, b.run(t, "lines", flat(1, 64), b.channel, uint32(0)))
+	check(t, b.run(t, "number", flat(256, 32), b.group))
+	check(t, b.run(t, "count", flat(1, 32), b.group, uint32(255)))
+	check(t, b.run(t, "inboxes", flat(1, 1), b.group, uint64(63)))
+	if text, _, ok := b.status.get().Checked(); ok {
 		t.Errorf("a check failed where nothing is wrong: %s", text)
+	}
+}
+
+// expectInProcess has a process of its own do the misuse of this number.
+func (m misuse) expectInProcess(t *testing.T, number int) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChecks$", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", checkNumber, number))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := fmt.Sprintf("\ntrue|true|%d|block (", m.peer)
+	if m.kernel == "linesOf" { // it has no group to tell
+		want = "\ntrue|false|"
+	} else if !strings.Contains(string(out), m.want) {
+		t.Errorf("the status lacks %q", m.want)
+	}
+	if !strings.Contains(string(out), want) {
+		t.Errorf("got %s; want %q", out, want)
 	}
 }
 
