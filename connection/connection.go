@@ -74,6 +74,7 @@ type Connection struct {
 	reads     ReadDriver  // likewise
 	stores    StoreDriver // likewise
 	atomics   AtomicDriver
+	quiet     QuietDriver
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
@@ -118,6 +119,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	c.reads, _ = d.(ReadDriver)
 	c.stores, _ = d.(StoreDriver)
 	c.atomics, _ = d.(AtomicDriver)
+	c.quiet, _ = d.(QuietDriver)
 	if transport != registeredmem.CudaIPC {
 		if f, _ := race.Current(); f != nil {
 			c.moves = f.NewSequence(registry.Device().String())

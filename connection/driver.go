@@ -96,6 +96,19 @@ type AtomicDriver interface {
 	Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error
 }
 
+// QuietDriver is a Driver that may copy for a while yet once it has failed: nothing takes back
+// what it has queued on a device, and a goroutine of its may be in the middle of a copy.
+type QuietDriver interface {
+	Driver
+
+	// Quiet waits until nothing is copied any more. The connection calls it once a mark has
+	// failed, before memory that was used is unmapped or left to its owner. It may be called
+	// by several goroutines at a time, also while Close is called and after.
+	//
+	// Errors: ErrTimeout and ErrAborted when ctx ends first.
+	Quiet(ctx context.Context) error
+}
+
 // DriverMark is a point in the queue of a [Driver].
 type DriverMark interface {
 	// Set moves the mark behind all that is queued. It may be called before the point

@@ -8,13 +8,20 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// drain waits until all that is queued is done.
+// drain waits until all that is queued is done or, where the transport has failed, until none
+// of it is under way any more. Then it returns why that failed.
 func (c *Connection) drain(ctx context.Context, op string) error {
 	m, err := c.setMark(ctx, op, true)
-	if err != nil {
+	if err == nil {
+		err = c.wait(ctx, op, m)
+	}
+	if err == nil || ctx.Err() != nil || c.quiet == nil {
 		return err
 	}
-	return c.wait(ctx, op, m)
+	if busy := c.quiet.Quiet(ctx); busy != nil {
+		return c.wrap(op, busy)
+	}
+	return err
 }
 
 // settle is drain, but that it ends if the group fails and what is queued can be abandoned:
@@ -39,8 +46,8 @@ func (c *Connection) settle(ctx context.Context, op string) (abandoned bool, err
 
 // waitForTransfers waits until what was queued before the call is done. The
 // registry calls it before it unmaps a memory, once nothing more can be queued for
-// that memory. A failure of the transport is no error, since nothing is under way
-// then.
+// that memory. A failure of the transport is no error, since drain has waited until
+// nothing is under way.
 func (c *Connection) waitForTransfers(ctx context.Context) error {
 	const op = "wait for what uses a memory"
 	if c.closed.Load() {

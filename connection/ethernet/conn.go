@@ -28,8 +28,8 @@ const queueDepth = 1024
 // conn is the driver of a connection: what this rank sends to the peer, and what it
 // receives.
 //
-// Goroutines: one that sends and one that receives for each data socket, one that
-// reads acknowledgements, one that makes them.
+// Goroutines: one that sends and one that receives for each data socket, one that waits
+// for the ends of those that send, one that reads acknowledgements, one that makes them.
 type conn struct {
 	t            *Transport
 	peer         int
@@ -39,6 +39,8 @@ type conn struct {
 	sockets      []net.Conn // all
 	rx           *receiver
 	senders      []*sender
+	sending      sync.WaitGroup // the senders' goroutines
+	still        chan struct{}  // closed once the connection has ended and reads no source any more
 	staging      []*gpu.Buffer
 
 	ctx    context.Context // ends when the connection fails or closes
@@ -104,7 +106,7 @@ type op struct {
 // newConn returns a connection over sockets whose handshakes are done; the first is
 // the control socket. It owns them, also when it fails.
 func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
-	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets}
+	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets, still: make(chan struct{})}
 	c.changed.L, c.work.L = &c.mu, &c.mu
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.drain, c.giveUp = context.WithCancel(context.Background())
@@ -154,8 +156,9 @@ func (c *conn) start(data []net.Conn) error {
 	}
 	t.conns[c] = struct{}{}
 	for _, s := range c.senders {
-		c.tasks.Go(s.run)
+		c.sending.Go(s.run)
 	}
+	c.tasks.Go(c.calm)
 	c.rx.start()
 	c.tasks.Go(c.readControl)
 	return nil
@@ -237,6 +240,29 @@ func (c *conn) enqueue(remote *registeredmem.Memory, o op) error {
 		c.work.Broadcast()
 	}
 	return nil
+}
+
+// calm closes still once the connection has ended, no sender reads what it sends, and their
+// streams have done what they were given: a source is its owner's again then. Memory that is
+// received into is held until then.
+func (c *conn) calm() {
+	c.sending.Wait()
+	for _, s := range c.senders {
+		if err := s.stream.Synchronize(c.drain); errors.Is(err, mscclgo.ErrAborted) {
+			return // a device that is stuck may copy yet
+		}
+	}
+	close(c.still)
+}
+
+// Quiet waits until no source is read any more.
+func (c *conn) Quiet(ctx context.Context) error {
+	select {
+	case <-c.still:
+		return nil
+	case <-ctx.Done():
+		return mscclgo.FromContext(ctx, "ethernet: wait", "the device still copies what was queued before the connection failed")
+	}
 }
 
 // fail ends the connection, and reports whether that is because of err: the first reason

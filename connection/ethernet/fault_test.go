@@ -1,16 +1,20 @@
 package ethernet
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -198,6 +202,59 @@ func TestSilentPeer(t *testing.T) {
 	testerr.Expect(t, r.conn.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
 	if err := r.conn.Close(); err != nil { // which the calls have returned
 		t.Error(err)
+	}
+}
+
+// A peer that dies while a write's bytes are copied by the device, or are being sent by the host.
+// Closing the source waits for that: its owner may free it then.
+func TestDiesDuringCopies(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			b := newRank(t, 1, loopback())
+			src := memory(t, b, k, 64)
+			reached, gate := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(gate) })
+			defer release()
+			if k != onDevice {
+				// take looks first, and then fill, which holds no lock.
+				looks := 0
+				b.t.host = func(buf *gpu.Buffer) []byte {
+					if buf == src.Buffer() {
+						if looks++; looks == 2 {
+							close(reached)
+							<-gate
+						}
+					}
+					return b.host(buf)
+				}
+			}
+			r := newRogue(t, b, 1)
+			if k == onDevice {
+				release = holdStream(t, r.conn.d.senders[0].stream)
+				close(reached)
+			}
+			if err := r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the write is taken", func() bool {
+				r.conn.d.mu.Lock()
+				defer r.conn.d.mu.Unlock()
+				return r.conn.d.taken == 1
+			})
+			eventually(t, "it is being copied", func() bool {
+				select {
+				case <-reached:
+					return true
+				default:
+					return false
+				}
+			})
+			r.hangUp()
+			if err := failed(t, r.conn); !errors.Is(err, mscclgo.ErrRemote) {
+				t.Error(err)
+			}
+			testdriver.CloseWaits(t, src, release)
+		})
 	}
 }
 

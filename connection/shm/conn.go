@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -26,12 +27,14 @@ const queueDepth = 1024
 // conn is the driver of a connection: the sending end of a ring.
 //
 // Goroutines: one that fills the ring and posts what is in it, one that fetches from it what
-// was read, and one that reads the peer's messages.
+// was read, one that waits for the ends of both, and one that reads the peer's messages.
 type conn struct {
 	half
 	peerInstance [idSize]byte // of the transport that the peer's memories are registered with
 	filler       filler
 	fetcher      fetcher
+	copying      sync.WaitGroup // the goroutines of these
+	still        chan struct{}  // closed once the connection has ended and copies nothing any more
 
 	queued atomic.Uint64 // operations added to the queue, ever
 	posted atomic.Uint64 // entries that the peer may read, ever
@@ -85,7 +88,7 @@ type span struct {
 // newConn returns the sending end of a ring. It owns the socket and the ring, also when it
 // fails.
 func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*conn, error) {
-	c := &conn{peerInstance: peer.transport}
+	c := &conn{peerInstance: peer.transport, still: make(chan struct{})}
 	c.changed.L, c.work.L, c.asking.L = &c.mu, &c.mu, &c.mu
 	c.ended = func() {
 		c.look() // a last time
@@ -119,8 +122,9 @@ func (c *conn) start() error {
 		return t.invalid("shm: connect", "the transport is closed")
 	}
 	t.conns[c] = struct{}{}
-	c.tasks.Go(c.filler.run)
-	c.tasks.Go(c.fetcher.run)
+	c.copying.Go(c.filler.run)
+	c.copying.Go(c.fetcher.run)
+	c.tasks.Go(c.calm)
 	c.tasks.Go(func() { c.listen(c.hear) })
 	return nil
 }
@@ -257,6 +261,28 @@ func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	c.queued.Add(1)
 	c.work.Signal()
 	return nil
+}
+
+// calm closes still once the connection has ended and its streams have done what they were
+// given: a source, too, is its owner's again then.
+func (c *conn) calm() {
+	c.copying.Wait()
+	for _, s := range []*gpu.Stream{c.stream, c.fetcher.stream} {
+		if err := s.Synchronize(c.drain); errors.Is(err, mscclgo.ErrAborted) {
+			return // a device that is stuck may copy yet
+		}
+	}
+	close(c.still)
+}
+
+// Quiet waits until nothing is copied any more.
+func (c *conn) Quiet(ctx context.Context) error {
+	select {
+	case <-c.still:
+		return nil
+	case <-ctx.Done():
+		return mscclgo.FromContext(ctx, "shm: wait", "the device still copies what was queued before the connection failed")
+	}
 }
 
 // free releases everything once the connection has ended and its goroutines have.

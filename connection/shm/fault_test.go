@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -466,6 +467,37 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 			if took := time.Since(start); took > longTimeout/2 {
 				t.Errorf("it took %v", took)
 			}
+		})
+	}
+}
+
+// TestDiesDuringCopies has the peer die while a write's bytes are copied into the ring, by the
+// device or the host. Closing the source waits for that: its owner may free it then.
+func TestDiesDuringCopies(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+			ab := connect(t, a, b)
+			receiverOf(t, b) // which dies with the rank
+			src, dst := memory(t, a, k, 64), imported(t, a, memory(t, b, onDevice, 64))
+			var release func()
+			if k == pinned {
+				release = a.hold()
+			} else {
+				release = holdStream(t, ab.d.stream)
+			}
+			defer release()
+			if err := ab.Write(dst, 0, src, 0, 64); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the write is being copied", func() bool {
+				ab.d.mu.Lock()
+				defer ab.d.mu.Unlock()
+				return ab.d.taken == 1
+			})
+			b.die()
+			testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, "its process has ended")
+			testdriver.CloseWaits(t, src, release)
 		})
 	}
 }

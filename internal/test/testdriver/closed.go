@@ -3,6 +3,7 @@ package testdriver
 
 import (
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -33,5 +34,28 @@ func ClosedMeanwhile(t *testing.T, c *connection.Connection, d Driver, own, thei
 	}
 	if err := c.Flush(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// CloseWaits closes a memory that something still uses until release is called: Close waits for
+// that, and for no more.
+func CloseWaits(t *testing.T, m *registeredmem.Memory, release func()) {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- m.Close() }()
+	select {
+	case err := <-closed:
+		t.Errorf("%v was closed (%v) while it was used", m, err)
+		closed <- err
+	case <-time.After(100 * time.Millisecond):
+	}
+	release()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatalf("closing %v waits though nothing uses it any more", m)
 	}
 }
