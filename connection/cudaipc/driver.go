@@ -1,7 +1,9 @@
 package cudaipc
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -15,6 +17,8 @@ type driver struct {
 	device *gpu.Device
 	stream *gpu.Stream
 	words  *wordRing // nil if the stream has 64-bit writes
+
+	waits sync.RWMutex // held to read while the stream is waited for, and to write while it is closed
 }
 
 // newDriver returns a driver. storeValues is whether the device's streams have 64-bit
@@ -104,8 +108,21 @@ func (d *driver) NativeQueue() *native.Queue {
 // NativeError returns the error of an operation on the stream that failed in C.
 func (d *driver) NativeError(f native.Failure) error { return native.QueueError(d.stream, f) }
 
+// Quiet waits for the stream, whose copies go on though there may be no event to mark them with.
+func (d *driver) Quiet(ctx context.Context) error {
+	d.waits.RLock()
+	defer d.waits.RUnlock()
+	err := d.stream.Synchronize(ctx)
+	if errors.Is(err, mscclgo.ErrTimeout) || errors.Is(err, mscclgo.ErrAborted) {
+		return err
+	}
+	return nil // a device that has failed copies nothing
+}
+
 // Close releases the stream.
 func (d *driver) Close() error {
+	d.waits.Lock()
+	defer d.waits.Unlock()
 	var err error
 	if d.words != nil {
 		// If the stream is not idle the ring stays, since a copy may still read it.

@@ -2,10 +2,13 @@ package cudaipc
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -55,5 +58,38 @@ func TestClosedPastTheTimeout(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// TestCloseWithoutMarks closes what a copy uses, the source or the connection, while no event can
+// be made to mark the copy with. Close waits for it all the same.
+func TestCloseWithoutMarks(t *testing.T) {
+	for _, first := range []string{"source", "connection"} {
+		t.Run(first, func(t *testing.T) {
+			p := newPair(t, true, longTimeout)
+			release := p.hold(t)
+			if err := p.conn.Write(p.dst, 0, p.src, 0, 8*pairWords); err != nil {
+				t.Fatal(err)
+			}
+			gone := testdev.Open(t, 0)
+			if err := gone.Close(); err != nil {
+				t.Fatal(err)
+			}
+			p.driver.device = gone
+			_, err := p.conn.Mark()
+			testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
+			if first == "connection" {
+				go p.conn.Close()
+				for end := time.Now().Add(longTimeout); ; time.Sleep(time.Millisecond) {
+					if _, err := p.conn.Mark(); strings.Contains(err.Error(), "the connection is closed") {
+						break
+					}
+					if time.Now().After(end) {
+						t.Fatal("the connection is not being closed")
+					}
+				}
+			}
+			testdriver.CloseWaits(t, p.src, release)
+		})
 	}
 }
