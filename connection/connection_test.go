@@ -2,6 +2,9 @@ package connection_test
 
 import (
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +39,12 @@ func rank(t *testing.T) (*registeredmem.Registry, *registeredmem.Memory) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
+	return r, register(t, r)
+}
+
+// register returns a new memory in a registry.
+func register(t *testing.T, r *registeredmem.Registry) *registeredmem.Memory {
+	t.Helper()
 	buffer, err := gpu.Upload(r.Device(), make([]uint64, 8))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +54,7 @@ func rank(t *testing.T) (*registeredmem.Registry, *registeredmem.Memory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, m
+	return m
 }
 
 // TestBufferWhileClosing closes a memory while a driver is called with it. The
@@ -79,6 +88,90 @@ func TestBufferWhileClosing(t *testing.T) {
 	testerr.Expect(t, c.Write(m, 0, m, 8, 8), mscclgo.ErrInvalid, "closed", "rank 0, peer 0")
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// slowDriver never does what is queued, and takes its time to close.
+type slowDriver struct {
+	driver
+	closing, gate chan struct{}
+	closes        atomic.Bool // a mark fails, as it does once a driver is being closed
+}
+
+func (d *slowDriver) NewMark() (connection.DriverMark, error) { return slowMark{d}, nil }
+
+func (d *slowDriver) Close() error {
+	close(d.closing)
+	<-d.gate
+	return nil
+}
+
+type slowMark struct{ d *slowDriver }
+
+func (slowMark) Set() error   { return nil }
+func (slowMark) Close() error { return nil }
+func (m slowMark) Reached() (bool, error) {
+	if m.d.closes.Load() {
+		return false, mscclgo.Errorf(mscclgo.ErrInvalid, "test", "it is closed")
+	}
+	return false, nil
+}
+
+// TestMemoriesClosedTogether has goroutines close memories at a time, while a connection has work
+// under way: after the group has failed, or while the connection is being closed. None returns
+// before the connection has ended.
+func TestMemoriesClosedTogether(t *testing.T) {
+	const memories = 3
+	for _, fails := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the group fails: %v", fails), func(t *testing.T) {
+			failed := make(chan struct{})
+			r, err := registeredmem.NewRegistry(registeredmem.Options{Device: testdev.Open(t, 0), Timeout: 20 * time.Second, Failed: failed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { r.Close() })
+			d := &slowDriver{closing: make(chan struct{}), gate: make(chan struct{})}
+			release := sync.OnceFunc(func() { close(d.gate) })
+			t.Cleanup(release) // before the registry is closed
+			c, err := connection.New(r, 1, registeredmem.Ethernet, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan error, memories)
+			for range memories {
+				m := register(t, r)
+				go func() { closed <- m.Close() }()
+			}
+			time.Sleep(50 * time.Millisecond) // so that all wait for the mark
+			if fails {
+				close(failed)
+			} else {
+				go c.Close()
+				time.Sleep(50 * time.Millisecond)
+				d.closes.Store(true)
+			}
+			select {
+			case <-d.closing:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the driver is not closed")
+			}
+			select {
+			case err := <-closed:
+				t.Fatalf("a memory was closed (%v) before the connection", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			release()
+			for range memories {
+				select {
+				case err := <-closed:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(10 * time.Second):
+					t.Fatal("closing a memory waits though the connection has ended")
+				}
+			}
+		})
 	}
 }
 

@@ -51,18 +51,25 @@ func (c *Connection) settle(ctx context.Context, op string) (abandoned bool, err
 func (c *Connection) waitForTransfers(ctx context.Context) error {
 	const op = "wait for what uses a memory"
 	if c.closed.Load() {
-		select {
-		case <-c.ended:
-			return nil
-		case <-ctx.Done():
-			return mscclgo.FromContext(ctx, c.op(op), "the connection is being closed").At(c.rank, c.peer)
-		}
+		return c.awaitEnd(ctx, op)
 	}
 	switch abandoned, err := c.settle(ctx, op); {
-	case abandoned: // and what is under way ends with the connection
-		return c.Close()
+	case abandoned: // and what is under way ends with the connection, which another goroutine may be closing
+		return errors.Join(c.Close(), c.awaitEnd(ctx, op))
 	case errors.Is(err, mscclgo.ErrTimeout):
 		return err
+	case err != nil && c.closed.Load(): // since the call began, which is why the mark has failed
+		return c.awaitEnd(ctx, op)
 	}
 	return nil
+}
+
+// awaitEnd waits until a connection that is being closed has ended.
+func (c *Connection) awaitEnd(ctx context.Context, op string) error {
+	select {
+	case <-c.ended:
+		return nil
+	case <-ctx.Done():
+		return mscclgo.FromContext(ctx, c.op(op), "the connection is being closed").At(c.rank, c.peer)
+	}
 }
