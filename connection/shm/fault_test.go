@@ -502,6 +502,40 @@ func TestDiesDuringCopies(t *testing.T) {
 	}
 }
 
+// TestReadIntoClosed closes the memory that a read goes to, or only its buffer, before the answer
+// is here. The bytes are dropped, and the connection goes on.
+func TestReadIntoClosed(t *testing.T) {
+	const size = 2048
+	for _, k := range kinds {
+		for _, what := range []string{"memory", "buffer"} {
+			t.Run(fmt.Sprintf("%s of kind %s", what, k), func(t *testing.T) {
+				a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+				ab := connect(t, a, b)
+				mine := memory(t, b, k, size)
+				set(t, mine, noise(size))
+				src, into, next := imported(t, a, mine), memory(t, a, k, size), memory(t, a, k, size)
+				release := b.hold()
+				defer release()
+				if err := errors.Join(ab.Read(into, 0, src, 0, size), ab.Read(next, 0, src, 0, size)); err != nil {
+					t.Fatal(err)
+				}
+				gone := func() error { return a.t.Withdraw(into) } // as Close, once it has waited long enough for the read
+				if what == "buffer" {
+					gone = into.Buffer().Close
+				}
+				if err := gone(); err != nil {
+					t.Fatal(err)
+				}
+				release()
+				if err := ab.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				testcmp.Equal(t, "what was read next", get(t, next), noise(size))
+			})
+		}
+	}
+}
+
 // TestCloseWhilePeerReadsNothing has a peer that reads none of many packets: neither
 // closing memories nor closing the transport waits for it.
 func TestCloseWhilePeerReadsNothing(t *testing.T) {

@@ -1,6 +1,8 @@
 package shm
 
 import (
+	"errors"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -25,6 +27,7 @@ type fetcher struct {
 	stream *gpu.Stream
 	event  *gpu.Event
 	parts  []answer
+	held   []*target.Memory // of those that are being copied
 }
 
 func (f *fetcher) open(c *conn) (err error) {
@@ -94,30 +97,36 @@ func (f *fetcher) take() bool {
 	}
 }
 
-// fetch copies the parts to where they belong.
+// fetch copies the parts to where they belong. It passes over what was closed meanwhile: a rank
+// that closes what it reads into gives up the bytes.
 func (f *fetcher) fetch() (err error) {
 	c := f.c
-	held := 0
 	defer func() {
-		for i := range f.parts[:held] {
-			f.parts[i].into.Release()
+		for _, m := range f.held {
+			m.Release()
 		}
+		f.held = f.held[:0]
 	}()
 	copies := false
 	for i := range f.parts {
 		a := &f.parts[i]
 		if !a.into.Hold() {
-			return mscclgo.Errorf(mscclgo.ErrInvalid, "shm: fetch what was read", "memory %d was closed", a.into.ID)
+			continue
 		}
-		held++
+		f.held = append(f.held, a.into)
 		if host := c.t.host(a.into.Buffer); host != nil {
 			copy(host[a.offset:a.offset+a.length], c.ring.data[a.place:])
 			continue
 		}
-		if err = f.stream.Copy(a.into.Buffer, a.offset, c.ring.buffer, dataAt+a.place, a.length); err != nil {
+		if err = f.stream.Copy(a.into.Buffer, a.offset, c.ring.buffer, dataAt+a.place, a.length); err == nil {
+			copies = true
+			continue
+		}
+		var gone *target.Refusal
+		if !errors.As(a.into.Failed(err), &gone) {
 			break
 		}
-		copies = true
+		err = nil // its buffer was closed
 	}
 	if copies {
 		if recorded := f.stream.Record(f.event); recorded != nil {
