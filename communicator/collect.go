@@ -166,6 +166,12 @@ func (k *call) giveUp(made bool, err error, close func() error) error {
 	if !made || k.told {
 		return errors.Join(err, close())
 	}
+	return k.leave(err, close)
+}
+
+// leave ends a call that has failed though others may go on: what this rank has made for it is closed with the
+// communicator.
+func (k *call) leave(err error, close func() error) error {
 	k.c.mu.Lock()
 	defer k.c.mu.Unlock()
 	k.c.halves = append(k.c.halves, close)

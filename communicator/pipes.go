@@ -141,6 +141,7 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 	p.sems.perPeer, p.sems.name = 2*p.options.PerPeer, p.options.Name
 	k := c.begin("make pipes", op)
 	defer p.closeEndpoints()
+	defer p.unreserve()
 	mine, err := p.prepare(op)
 	all, err := k.collect(ctx, mine, err)
 	made := false
@@ -151,6 +152,10 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 	}
 	if err != nil {
 		return nil, k.giveUp(made, err, p.Close)
+	}
+	if err := p.show(); err != nil { // of which the others, who go on, do not know
+		c.noteError(err)
+		return nil, k.leave(err, p.Close)
 	}
 	return p, nil
 }
@@ -426,7 +431,8 @@ func (p *Pipes) imported(ctx context.Context, description []byte) (*registeredme
 	return m, err
 }
 
-// connect makes this rank's ends and copies their handles to device memory.
+// connect makes this rank's ends and copies their handles to device memory, but for those that wait for the
+// service.
 func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 	c, o := p.sems.c, &p.options
 	ctx, cancel := c.bounded(ctx)
@@ -455,7 +461,9 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 			return err
 		}
 		for at, e := range p.ends {
-			values[at] = e.pipe.Handle()
+			if e.waits == nil {
+				values[at] = e.pipe.Handle()
+			}
 		}
 	}
 	p.set = devicecode.PipeSet{
@@ -556,10 +564,6 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 	if err != nil {
 		return err
 	}
-	if !p.sems.pair {
-		e.pipe, err = o.Service.Pipe(s, config)
-		return err
-	}
 	if err := config.PreparePort(); err != nil {
 		return err
 	}
@@ -587,6 +591,25 @@ func (p *Pipes) serve() error {
 		}
 	}
 	return nil
+}
+
+// show has the service serve the ends that wait for it, and copies their handles to device memory.
+func (p *Pipes) show() error {
+	if !slices.ContainsFunc(p.ends, func(e *pipeEnd) bool { return e.waits != nil }) {
+		return nil
+	}
+	if err := p.serve(); err != nil {
+		return err
+	}
+	values := make([]devicecode.Pipe, len(p.ends))
+	for at, e := range p.ends {
+		values[at] = e.pipe.Handle()
+	}
+	b, err := p.handles.buffer(sizeIn[devicecode.Pipe](len(values)))
+	if err != nil {
+		return err
+	}
+	return gpu.CopyIn(b, values)
 }
 
 // unreserve leaves the service's room for ends that wait for it to others.
