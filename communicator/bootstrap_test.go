@@ -294,6 +294,23 @@ func TestHalfMade(t *testing.T) {
 	}
 }
 
+// TestHalfMadeAfterClose has a call give up before the communicator is closed, and one that was still under way give
+// up after that: what they have made is closed with the communicator, and at once.
+func TestHalfMadeAfterClose(t *testing.T) {
+	comms := group(t, 1, communicator.Options{})
+	closed := 0
+	half := func() error { closed++; return nil }
+	if err := communicator.GiveUp(comms[0], half); err != nil || closed != 0 {
+		t.Errorf("before the communicator is closed: %v, and %d halves are", err, closed)
+	}
+	if err := comms[0].Close(); err != nil || closed != 1 {
+		t.Errorf("the communicator is closed: %v, and %d halves are", err, closed)
+	}
+	if err := communicator.GiveUp(comms[0], half); err != nil || closed != 2 {
+		t.Errorf("after that: %v, and %d halves are closed", err, closed)
+	}
+}
+
 func TestSmallMessages(t *testing.T) {
 	comms := group(t, 3, communicator.Options{})
 	each(t, len(comms), func(rank int) error {

@@ -170,11 +170,17 @@ func (k *call) giveUp(made bool, err error, close func() error) error {
 }
 
 // leave ends a call that has failed though others may go on: what this rank has made for it is closed with the
-// communicator.
+// communicator, or now if that is closed already.
 func (k *call) leave(err error, close func() error) error {
 	k.c.mu.Lock()
-	defer k.c.mu.Unlock()
-	k.c.halves = append(k.c.halves, close)
+	late := k.c.halved
+	if !late {
+		k.c.halves = append(k.c.halves, close)
+	}
+	k.c.mu.Unlock()
+	if late {
+		return errors.Join(err, close())
+	}
 	return err
 }
 
@@ -182,7 +188,7 @@ func (k *call) leave(err error, close func() error) error {
 func (c *Communicator) closeHalves() error {
 	c.mu.Lock()
 	halves := c.halves
-	c.halves = nil
+	c.halves, c.halved = nil, true
 	c.mu.Unlock()
 	var errs []error
 	for _, close := range halves {

@@ -38,6 +38,9 @@ func MeetOnly(ctx context.Context, c *Communicator, peer int, tag uint64) (done 
 	return endpoint.Close, err
 }
 
+// GiveUp gives a call up that has made something, which is closed by a function, when the ranks may have agreed.
+func GiveUp(c *Communicator, close func() error) error { return (&call{c: c}).giveUp(true, nil, close) }
+
 // ArenaBytes returns the bytes of device memory that are in use of a
 // communicator's arenas.
 func ArenaBytes(c *Communicator) uint64 {
