@@ -2,6 +2,7 @@ package communicator_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -244,4 +245,36 @@ func holds(b *gpu.Buffer, from int, value byte) error {
 		return fmt.Errorf("%d of %d bytes are %d", n, len(got)-from, value)
 	}
 	return nil
+}
+
+// TestPipesServiceFull is TestLazyPipesServiceFull of pipes that are not lazy.
+func TestPipesServiceFull(t *testing.T) {
+	const n = 3
+	comms := group(t, n, communicator.Options{})
+	proxies := make([]*proxyservice.ProxyService, n)
+	each(t, n, func(rank int) (err error) {
+		proxies[rank], err = comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{MaxConnections: []int{4, 1, 4}[rank]})
+		return err
+	})
+	pipes := func(rank int, peers ...int) (*communicator.Pipes, error) {
+		return comms[rank].Pipes(t.Context(), communicator.PipeOptions{To: peers, From: peers, Size: smallPipe, Ports: true, Service: proxies[rank]})
+	}
+	for range 3 {
+		errs := outcomes(t, n, func(rank int) error {
+			_, err := pipes(rank, (rank+1)%n, (rank+2)%n)
+			return err
+		})
+		for _, rank := range []int{0, 2} {
+			failing(t, rank, errs[rank], mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 1", rank), "the service has 1 connections")
+		}
+		failing(t, 1, errs[1], mscclgo.ErrInvalid, "the service has 1 connections; raise ServiceOptions.MaxConnections")
+	}
+	each(t, n, func(rank int) error {
+		var peers []int
+		if rank != 1 {
+			peers = []int{2 - rank}
+		}
+		p, err := pipes(rank, peers...)
+		return errors.Join(err, proxies[rank].Close(), comms[rank].Barrier(t.Context()), p.Close())
+	})
 }

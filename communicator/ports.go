@@ -120,6 +120,7 @@ type PortChannels struct {
 	service     *proxyservice.ProxyService
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
+	waits       []*waitingChannel      // likewise, for the service to have them; nil: it has, or none is there
 	handles     piece
 	peers       *PeerMemory
 	mine        *registeredmem.Memory // local
@@ -176,23 +177,43 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 			e.Close()
 		}
 	}()
+	defer p.unreserve()
 	all, err := k.collect(ctx, mine, err)
 	made := false
 	if err == nil {
-		err = p.connect(ctx, k, s, local, o.Inbox, endpoints, all, before)
+		err = p.connect(ctx, k, local, o.Inbox, endpoints, all, before)
 		made = err == nil
 		err = k.agree(ctx, err)
 	}
 	if err != nil {
-		if before != nil && p.handles == before.handles {
-			p.handles = piece{} // they stay before's
-		}
-		if before != nil && p.kernels == before.kernels {
-			p.kernels = nil
-		}
+		p.leaveTo(before)
 		return nil, k.giveUp(made, err, p.Close)
 	}
+	if err := p.show(); err != nil { // of which the others, who go on, do not know
+		p.leaveTo(before)
+		c.noteError(err)
+		return nil, k.leave(err, p.Close)
+	}
 	return p, nil
+}
+
+// leaveTo leaves what channels that are not made have taken of earlier ones to these, or nil.
+func (p *PortChannels) leaveTo(before *PortChannels) {
+	if before == nil {
+		return
+	}
+	if p.handles == before.handles {
+		p.handles = piece{}
+	}
+	if p.kernels == before.kernels {
+		p.kernels = nil
+	}
+}
+
+// waitingChannel is what a channel will be once the other ranks' parts are known to have worked; see waitingPort.
+type waitingChannel struct {
+	semaphore *semaphore.Host2Device
+	to        *registeredmem.Memory
 }
 
 // checkPeers returns the ranks of PortChannelOptions.Peers, in order.
@@ -263,8 +284,8 @@ func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) 
 	return theirs, endpoints, nil
 }
 
-// connect makes this rank's channels and copies their handles to device memory.
-func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.ProxyService, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte, before *PortChannels) error {
+// connect makes this rank's channels, but for what the service has of them, and memory for their handles.
+func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte, before *PortChannels) error {
 	c := p.sems.c
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -275,8 +296,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 			return err
 		}
 	}
-	values := make([]devicecode.PortChannel, len(endpoints))
-	p.channels = make([]*channel.PortChannel, len(endpoints))
+	p.channels, p.waits = make([]*channel.PortChannel, len(endpoints)), make([]*waitingChannel, len(endpoints))
 	for j, rank := range p.Ranks {
 		theirs, remotes, err := p.accept(ctx, k, rank, all[rank])
 		if err != nil {
@@ -300,21 +320,62 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 			if err != nil {
 				return err
 			}
-			if p.channels[at], err = s.PortChannel(sem, p.peers.Memories[rank], p.mine); err != nil {
+			w := &waitingChannel{sem, p.peers.Memories[rank]}
+			if err := p.try(w); err != nil {
 				return err
 			}
-			values[at] = p.channels[at].Handle()
+			if err := native.ReserveSemaphore(p.service); err != nil {
+				return err
+			}
+			p.waits[at] = w
 		}
 	}
-	if len(values) == 0 {
+	if len(p.waits) == 0 {
 		return nil
 	}
 	var err error
 	if before == nil {
 		before = &PortChannels{}
 	}
-	p.handles, p.Handles, err = rewrite(c, before.handles, before.Handles, values)
+	p.handles, p.Handles, err = handlesAt[devicecode.PortChannel](c, before.handles, before.Handles, len(p.waits))
 	return err
+}
+
+// try returns the error that a channel will have, so that all ranks hear of it.
+func (p *PortChannels) try(w *waitingChannel) error {
+	base := channel.NewBasePortChannel(nil, w.semaphore, 0, 0, 0, channel.HostOnly)
+	_, err := channel.NewPortChannel(base, channel.NumberedMemory{Memory: w.to}, channel.NumberedMemory{Memory: p.mine})
+	return err
+}
+
+// show has the service serve the channels, and copies their handles to device memory.
+func (p *PortChannels) show() error {
+	if len(p.waits) == 0 {
+		return nil
+	}
+	values := make([]devicecode.PortChannel, len(p.waits))
+	for at, w := range p.waits {
+		p.waits[at] = nil
+		if err := native.AddReserved(p.service, w.semaphore); err != nil {
+			return err
+		}
+		var err error
+		if p.channels[at], err = p.service.PortChannel(w.semaphore, w.to, p.mine); err != nil {
+			return err
+		}
+		values[at] = p.channels[at].Handle()
+	}
+	return gpu.CopyIn(p.Handles, values)
+}
+
+// unreserve leaves the service's room for channels that wait for it to others.
+func (p *PortChannels) unreserve() {
+	for at, w := range p.waits {
+		if w != nil {
+			p.waits[at] = nil
+			native.Unreserve(p.service)
+		}
+	}
 }
 
 // Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.

@@ -96,3 +96,31 @@ func TestPortPeersDiffer(t *testing.T) {
 		})
 	}
 }
+
+// TestPortChannelsServiceFull has a rank whose service has no room for its channels: there is room for fewer of them
+// then, however often the ranks tried.
+func TestPortChannelsServiceFull(t *testing.T) {
+	const n = 2
+	comms := group(t, n, communicator.Options{})
+	proxies, locals := make([]*proxyservice.ProxyService, n), make([]*gpu.Buffer, n)
+	each(t, n, func(rank int) (err error) {
+		locals[rank] = upload(t, comms[rank].Device(), 0, 64)
+		proxies[rank], err = comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{MaxConnections: []int{4, 2}[rank]})
+		return err
+	})
+	channels := func(rank, perPeer int) (*communicator.PortChannels, error) {
+		return comms[rank].PortChannels(t.Context(), proxies[rank], locals[rank], communicator.PortChannelOptions{PerPeer: perPeer, Peers: []int{1 - rank}})
+	}
+	for range 3 {
+		errs := outcomes(t, n, func(rank int) error {
+			_, err := channels(rank, 3)
+			return err
+		})
+		failing(t, 0, errs[0], mscclgo.ErrRemote, "rank 0, peer 1", "its part failed", "the service has 2 connections")
+		failing(t, 1, errs[1], mscclgo.ErrInvalid, "the service has 2 connections; raise ServiceOptions.MaxConnections")
+	}
+	each(t, n, func(rank int) error {
+		p, err := channels(rank, 2)
+		return errors.Join(err, proxies[rank].Close(), comms[rank].Barrier(t.Context()), p.Close())
+	})
+}

@@ -319,11 +319,24 @@ func (p *PortChannels) Reform(ctx context.Context, c *Communicator, s *proxyserv
 // rewrite returns device memory with the handles of channels: that of before, whose piece
 // that is, if they are as many, and else new.
 func rewrite[T any](c *Communicator, before piece, at *gpu.Buffer, values []T) (piece, *gpu.Buffer, error) {
-	if at == nil || before.slab == nil || at.Size() != sizeIn[T](len(values)) {
+	if !fits[T](before, at, len(values)) {
 		return handles(c, values)
 	}
 	if err := gpu.CopyIn(at, values); err != nil {
 		return piece{}, nil, fmt.Errorf("rewrite the handles: %w", err)
 	}
 	return before, at, nil
+}
+
+// handlesAt is rewrite for n handles that are not known yet: those of before stay till then.
+func handlesAt[T any](c *Communicator, before piece, at *gpu.Buffer, n int) (piece, *gpu.Buffer, error) {
+	if !fits[T](before, at, n) {
+		return handles(c, make([]T, n))
+	}
+	return before, at, nil
+}
+
+// fits reports whether n handles can take the memory of before's.
+func fits[T any](before piece, at *gpu.Buffer, n int) bool {
+	return at != nil && before.slab != nil && at.Size() == sizeIn[T](n)
 }
