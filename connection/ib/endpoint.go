@@ -18,6 +18,7 @@ import (
 // can connect once.
 type Endpoint struct {
 	t       *Transport
+	about   description // without the queues
 	queues  []*queue
 	receive *verbs.CQ // for messages, which arrive on the first queue pair
 	scratch *scratch
@@ -75,6 +76,10 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 			number: q.qp.Number(), psn: random24(), reads: uint8(min(n.attributes.PeerReads, maxReads)),
 		}
 	}
+	e.about = description{
+		group: t.reg.Group(), rank: uint32(t.reg.Rank()), atomics: t.atomics(), inbox: e.scratch.in.RemoteKey(),
+		anchor: t.anchor.mrs[0].RemoteKey(), anchorBase: uint32(t.anchor.base),
+	}
 	if err := t.keep(op, e); err != nil {
 		return fail(err)
 	}
@@ -90,10 +95,7 @@ func random24() uint32 {
 // MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
 // are no secret.
 func (e *Endpoint) MarshalBinary() ([]byte, error) {
-	d := description{
-		group: e.t.reg.Group(), rank: uint32(e.t.reg.Rank()), atomics: e.t.atomics(), inbox: e.scratch.in.RemoteKey(),
-		anchor: e.t.anchor.mrs[0].RemoteKey(), anchorBase: uint32(e.t.anchor.base),
-	}
+	d := e.about
 	for _, q := range e.queues {
 		d.queues = append(d.queues, q.about)
 	}
