@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
@@ -25,6 +26,9 @@ type conn struct {
 	inboxKey uint32 // the remote key of the peer's inbox
 
 	broken atomic.Pointer[mscclgo.Error] // why the connection has failed, unless that is in C
+
+	closeOnce sync.Once
+	closeErr  error
 
 	mu      lock
 	native  *native.Queue // the memory of c
@@ -188,21 +192,21 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	return c.sendMessage(op, what, message{dst.ID(), messageStore, dstOffset, to})
 }
 
-// Close releases the queue pairs.
+// Close releases the queue pairs. Its owner and the transport may both call it: each returns once
+// they are released, with the same error.
 func (c *conn) Close() error {
-	c.native.Close()
-	// A call that waits has the lock until it sees this.
-	c.breaks(mscclgo.Errorf(mscclgo.ErrInvalid, "ib: close", "the connection is closed"))
-	c.mu.Lock()
-	closed := c.closed
-	c.closed = true
-	c.mu.Unlock()
-	if closed {
-		return nil
-	}
-	c.news.end()
-	c.t.forget(c)
-	return c.release()
+	c.closeOnce.Do(func() {
+		c.native.Close()
+		// A call that waits has the lock until it sees this.
+		c.breaks(mscclgo.Errorf(mscclgo.ErrInvalid, "ib: close", "the connection is closed"))
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+		c.news.end()
+		c.closeErr = c.release()
+		c.t.forget(c) // not earlier: the transport closes the devices once it knows of nothing that uses them
+	})
+	return c.closeErr
 }
 
 // release releases what the connection and its endpoint hold.

@@ -23,6 +23,9 @@ type Endpoint struct {
 	receive *verbs.CQ // for messages, which arrive on the first queue pair
 	scratch *scratch
 
+	closeOnce sync.Once
+	closeErr  error
+
 	mu   sync.Mutex
 	used bool // connected or closed
 }
@@ -45,6 +48,10 @@ type queue struct {
 // have no queue pair left.
 func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	const op = "ib: new endpoint"
+	if !t.begin() {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed").At(t.reg.Rank(), mscclgo.NoRank)
+	}
+	defer t.changing.Done()
 	e := &Endpoint{t: t}
 	fail := func(err error) (*Endpoint, error) {
 		return nil, wrap(op, errors.Join(err, e.release()), t.reg.Rank(), mscclgo.NoRank)
@@ -118,7 +125,7 @@ func (t *Transport) atomics() bool {
 // has as many queue pairs as both endpoints have.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of another
-// version or group, and for an endpoint that was used before; ErrUnsupported when
+// version or group, for an endpoint that was used before, and once the transport is closed; ErrUnsupported when
 // one side is on InfiniBand and the other on Ethernet; ErrSystem when the device has
 // no route to the peer's address; ErrTimeout and ErrAborted when ctx has ended.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
@@ -152,11 +159,11 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 			return nil, fail(mscclgo.ErrUnsupported, "%s and the peer's device %d are not both on InfiniBand or both on Ethernet", q.nic.name, theirs.nic)
 		}
 	}
-	e.mu.Lock()
-	used := e.used
-	e.used = true
-	e.mu.Unlock()
-	if used {
+	if !t.begin() {
+		return nil, fail(mscclgo.ErrInvalid, "the transport is closed")
+	}
+	defer t.changing.Done()
+	if !e.use() {
 		return nil, fail(mscclgo.ErrInvalid, "the endpoint was connected or closed before")
 	}
 	t.forget(e)
@@ -173,17 +180,24 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	return c, nil
 }
 
+// use reports whether the endpoint was neither connected nor closed before.
+func (e *Endpoint) use() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	fresh := !e.used
+	e.used = true
+	return fresh
+}
+
 // Close releases an endpoint that was not connected. It is safe to call twice.
 func (e *Endpoint) Close() error {
-	e.mu.Lock()
-	used := e.used
-	e.used = true
-	e.mu.Unlock()
-	if used {
-		return nil
-	}
-	e.t.forget(e)
-	return wrap("ib: close an endpoint", e.release(), e.t.reg.Rank(), mscclgo.NoRank)
+	e.closeOnce.Do(func() {
+		if e.use() {
+			e.closeErr = wrap("ib: close an endpoint", e.release(), e.t.reg.Rank(), mscclgo.NoRank)
+			e.t.forget(e) // as for a connection
+		}
+	})
+	return e.closeErr
 }
 
 // release releases the queue pairs and their memory.

@@ -205,8 +205,8 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	return wrap(fmt.Sprintf("ib: unregister %v", m), t.letGo(r.region), t.reg.Rank(), mscclgo.NoRank)
 }
 
-// begin counts a change of what is registered, which Close waits for, until changing.Done.
-// It reports whether the transport is open.
+// begin counts a call that uses the devices, which Close waits for, until changing.Done. It reports
+// whether the transport is open.
 func (t *Transport) begin() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

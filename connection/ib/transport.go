@@ -32,7 +32,7 @@ type Transport struct {
 	regions  map[place]*region   // of the memories
 	live     map[closer]struct{} // endpoints and connections
 
-	changing sync.WaitGroup // registrations and their opposites under way
+	changing sync.WaitGroup // calls under way that use the devices and that live does not tell of
 }
 
 type closer interface{ Close() error }
@@ -103,7 +103,7 @@ func (t *Transport) Close() error {
 	t.changing.Wait()
 	var errs []error
 	for c := range live {
-		errs = append(errs, c.Close())
+		errs = append(errs, c.Close()) // waits for another that closes it
 	}
 	t.mu.Lock()
 	for id, r := range t.memories {
@@ -136,6 +136,8 @@ func (t *Transport) keep(op string, c closer) error {
 	return nil
 }
 
+// forget takes c from what Close closes: it uses the devices no more, or a call that Close waits for
+// has it.
 func (t *Transport) forget(c closer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
