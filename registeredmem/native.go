@@ -13,6 +13,7 @@ func init() {
 	native.WhenShort = func(r any, after time.Duration, tell func(error)) { r.(*Registry).server.WhenShort(after, tell) }
 	native.FailedOf = func(r any) *native.Flag { return r.(*Registry).failed }
 	native.InstanceOf = func(r any) uint64 { return r.(*Registry).instance }
+	native.OwnerOf = func(m any) uint64 { return m.(*Memory).about.instance }
 	native.TraceRegistry = func(r any, t *native.Trace) { r.(*Registry).trace.Store(t) }
 	native.TraceOf = func(r any) *native.Trace { return r.(*Registry).trace.Load() }
 }
@@ -25,7 +26,7 @@ func (m *Memory) asRange() *native.Range {
 	defer m.reg.mu.Unlock()
 	if m.native == nil && !m.closed.Load() {
 		gate, about := (*native.Gate)(nil), native.RangeInfo{
-			Address: uint64(m.about.phase), Size: m.Size(), Registry: m.reg.instance, Rank: m.Rank(), Number: m.ID(),
+			Address: uint64(m.about.phase), Size: m.Size(), Registry: m.reg.instance, Owner: m.about.instance, Rank: m.Rank(), Number: m.ID(),
 		}
 		if buf := m.buf.Load(); buf != nil {
 			gate, about.Address, about.Mapped = native.GateOf(buf), uint64(buf.Ptr()), true

@@ -55,8 +55,8 @@ func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *reg
 	if err != nil {
 		return err
 	}
-	if c.t.registered(own.ID()) == nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", own)
+	if _, err := c.own(op, own); err != nil {
+		return err
 	}
 	if err := c.awaitAll(op); err != nil {
 		return err

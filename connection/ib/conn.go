@@ -54,6 +54,7 @@ func newConn(e *Endpoint, count int, peer description) *conn {
 	c.native, c.c = newState(c.queues, e.t.o.Depth)
 	c.mu = lockOf(c.c)
 	c.c.timeout, c.c.scratch = C.int64_t(e.t.o.Timeout), (*C.uint8_t)(&c.scratch.bytes[0])
+	c.c.registry, c.c.peer_registry = C.uint64_t(e.about.registry), C.uint64_t(peer.registry)
 	c.c.count_at, c.c.dump_at, c.c.inbox_key = countAt, dumpAt, C.uint32_t(c.inboxKey)
 	c.c.anchor_at, c.c.anchor_key = C.uint64_t(peer.anchorBase), C.uint32_t(peer.anchor)
 	for _, q := range c.queues {
@@ -142,9 +143,9 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 	if err != nil {
 		return err
 	}
-	from := c.t.registered(src.ID())
-	if from == nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", src)
+	from, err := c.own(op, src)
+	if err != nil {
+		return err
 	}
 	c.knowOwn(from)
 	if err := c.awaitAdded(op, to.place+dstOffset, n); err != nil {
@@ -221,6 +222,9 @@ func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 	if err := c.usable(op); err != nil {
 		return nil, err
 	}
+	if err := c.belongs(op, m, c.c.peer_registry); err != nil {
+		return nil, err
+	}
 	known := knows(&c.c.theirs, m.ID()) // as none is that the peer has closed
 	if !known {
 		if err := c.find(m); err != nil {
@@ -266,6 +270,27 @@ func (c *conn) remoteWord(op string, m *registeredmem.Memory, offset uint64) (*k
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
 	}
 	return k, err
+}
+
+// own returns what is registered of a memory of this rank.
+func (c *conn) own(op string, m *registeredmem.Memory) (*registration, error) {
+	if err := c.belongs(op, m, c.c.registry); err != nil {
+		return nil, err
+	}
+	r := c.t.registered(m.ID())
+	if r == nil { // it was closed meanwhile
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
+	}
+	return r, nil
+}
+
+// belongs returns an error unless a memory is of the registry that an end of the connection is for.
+// Another of the rank gives its memories the same numbers.
+func (c *conn) belongs(op string, m *registeredmem.Memory, registry C.uint64_t) error {
+	if native.OwnerOf(m) != uint64(registry) {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is of another transport of the rank than the connection", m)
+	}
+	return nil
 }
 
 // maxRemotes bounds the number of keys that are kept.

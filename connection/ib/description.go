@@ -9,17 +9,18 @@ import (
 )
 
 // formatVersion is that of an endpoint's bytes.
-const formatVersion = 6
+const formatVersion = 7
 
 var formatKind = [4]byte{'M', 'G', 'I', 'B'}
 
 // description is the content of the bytes of an endpoint.
 type description struct {
-	group   [16]byte
-	rank    uint32
-	atomics bool
-	inbox   uint32 // the remote key of its inbox
-	anchor  uint32 // that of memory of its device which is always there
+	group    [16]byte
+	rank     uint32
+	registry uint64 // the number of the one whose memories are registered with its devices
+	atomics  bool
+	inbox    uint32 // the remote key of its inbox
+	anchor   uint32 // that of memory of its device which is always there
 	// anchorBase is that of a key: of the memory's first byte in its page.
 	anchorBase uint32
 	queues     []address
@@ -43,6 +44,7 @@ func (d *description) encode() []byte {
 	w := wire.NewWriter(64 + 32*len(d.queues))
 	w.Raw(d.group[:])
 	w.U32(d.rank)
+	w.U64(d.registry)
 	w.Bool(d.atomics)
 	w.U32(d.inbox)
 	w.U32(d.anchor)
@@ -70,6 +72,7 @@ func decode(data []byte) (description, error) {
 	r := wire.NewReader(body)
 	copy(d.group[:], r.Raw(len(d.group)))
 	d.rank = r.U32()
+	d.registry = r.U64()
 	d.atomics = r.Bool()
 	d.inbox = r.U32()
 	d.anchor, d.anchorBase = r.U32(), r.U32()

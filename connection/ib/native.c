@@ -10,16 +10,18 @@ static ib_conn* conn_of(native_queue* queue) { return (ib_conn*)queue; }
 
 static int code_of(int rc) { return rc == IB_WAIT ? NATIVE_PENDING : rc; }
 
-// know finds the keys of a memory.
-static bool know(const ib_known (*table)[IB_WAYS], const native_range* range, ib_memory* m, uint32_t* keys,
-                 uint32_t count) {
+// know finds the keys of a memory, of this side or of the peer's. Those of another registry of the rank
+// have the same numbers.
+static bool know(const ib_conn* c, bool own, const native_range* range, ib_memory* m, uint32_t* keys) {
+  if (range->owner != (own ? c->registry : c->peer_registry)) return false;
+  const ib_known(*table)[IB_WAYS] = own ? c->own : c->theirs;
   const uint64_t number = (uint64_t)range->number + 1;
   const ib_known* found = table[range->number % IB_SETS];
   for (const ib_known* end = found + IB_WAYS; found < end; found++) {
     if (__atomic_load_n(&found->memory.memory, __ATOMIC_ACQUIRE) != number) continue;
     *m = found->memory;
     m->memory = number;  // Go may forget it meanwhile
-    memcpy(keys, found->keys, count * sizeof *keys);
+    memcpy(keys, found->keys, c->count * sizeof *keys);
     return true;
   }
   return false;
@@ -47,12 +49,9 @@ static bool take(ib_conn* c, const native_request* r) {
       .updates = r->word.range != NULL,
   };
   uint32_t word_keys[IB_QUEUES];
-  if ((r->bytes || r->stores) &&
-      !know(r->reads ? c->own : c->theirs, r->dst.range, &p->dst, p->dst_keys, c->count))
-    return false;
-  if (r->bytes && !know(r->reads ? c->theirs : c->own, r->src.range, &p->src, p->src_keys, c->count))
-    return false;
-  if (p->updates && !know(c->theirs, r->word.range, &p->word, word_keys, c->count)) return false;
+  if ((r->bytes || r->stores) && !know(c, r->reads, r->dst.range, &p->dst, p->dst_keys)) return false;
+  if (r->bytes && !know(c, !r->reads, r->src.range, &p->src, p->src_keys)) return false;
+  if (p->updates && !know(c, false, r->word.range, &p->word, word_keys)) return false;
   c->left = (r->bytes != 0) + p->stores + p->updates + r->marks;
   return true;
 }

@@ -82,7 +82,7 @@ func wayOf(ways *[C.IB_WAYS]C.ib_known, memory uint64) int {
 	return -1
 }
 
-// knows reports whether a memory is in a table. No other of its rank ever has its number.
+// knows reports whether a memory is in a table. No other of its registry ever has its number.
 func knows(table *known, memory uint32) bool {
 	return wayOf(&table[memory%C.IB_SETS], uint64(memory)+1) >= 0
 }

@@ -158,6 +158,40 @@ func TestServedInC(t *testing.T) {
 	}
 }
 
+// TestOtherRegistriesInC has a thread in C asked for memories of other registries of the two ranks, whose
+// numbers it knows: they are left to Go, which refuses them.
+func TestOtherRegistriesInC(t *testing.T) {
+	p := newPort(t, Options{}, 64)
+	p.meet()
+	p.must(p.put(8), 0)
+	var others [2]*registeredmem.Memory
+	for rank := range others {
+		others[rank] = p.a.imported(t, newSide(t, rank, Options{}).memory(t, 64, true))
+		if others[rank].ID() != p.to.ID() || others[rank].ID() != p.from.ID() {
+			t.Fatalf("the numbers of the memories differ: %v, %v and %v", p.from, p.to, others[rank])
+		}
+	}
+	at := func(r nativetest.Request, change func(*nativetest.Request)) nativetest.Request {
+		change(&r)
+		return r
+	}
+	for name, r := range map[string]nativetest.Request{
+		"put to another":    at(p.put(8), func(r *nativetest.Request) { r.Dst = placeIn(others[1], 0) }),
+		"put from another":  at(p.put(8), func(r *nativetest.Request) { r.Src = placeIn(others[0], 0) }),
+		"signal another":    at(p.signaled(p.put(8)), func(r *nativetest.Request) { r.Word = placeIn(others[1], 0) }),
+		"store to another":  {Dst: placeIn(others[1], 0), Stores: true, Value: 9},
+		"read from another": {Dst: placeIn(p.from, 0), Src: placeIn(others[1], 0), Bytes: 8, Reads: true},
+		"read to another":   {Dst: placeIn(others[0], 0), Src: placeIn(p.to, 0), Bytes: 8, Reads: true},
+	} {
+		if rc := nativetest.Serve(p.queue(), r); rc != nativetest.Busy {
+			t.Errorf("%s: a thread in C got %d", name, rc)
+		}
+	}
+	testerr.Expect(t, p.a.conn.Write(others[1], 0, p.from, 0, 8), mscclgo.ErrInvalid, "another transport of the rank")
+	testerr.Expect(t, p.a.conn.Write(p.to, 0, others[0], 0, 8), mscclgo.ErrInvalid, "another transport of the rank")
+	p.a.flush(t)
+}
+
 // TestBusyInC lists what C leaves to Go.
 func TestBusyInC(t *testing.T) {
 	p := newPort(t, Options{}, 4096)

@@ -117,6 +117,8 @@ typedef struct {
   uint32_t failed;   // failure is set, once
   ib_failure failure;
 
+  uint64_t registry, peer_registry;  // whose memories the two sides use
+
   int64_t timeout;     // nanoseconds for which the peer may acknowledge nothing
   uint8_t* scratch;    // of this side
   uint64_t count_at;   // in the peer's inbox: a word that is always there

@@ -337,7 +337,7 @@ func TestKey(t *testing.T) {
 }
 
 func sample() description {
-	return description{group: [16]byte{1}, rank: 3, atomics: true, inbox: 77, anchor: 78, anchorBase: maxBase - 1, queues: []address{
+	return description{group: [16]byte{1}, rank: 3, registry: 1<<64 - 1, atomics: true, inbox: 77, anchor: 78, anchorBase: maxBase - 1, queues: []address{
 		{nic: 0, mtu: 5, gid: [16]byte{15: 1}, number: 17, psn: max24, reads: 1},
 		{nic: 1, infiniBand: true, mtu: 1, lid: 9, number: max24, reads: maxReads},
 	}}

@@ -4,7 +4,6 @@ package ib
 import "C"
 
 import (
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -51,9 +50,9 @@ func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registered
 	if err != nil {
 		return err
 	}
-	to := c.t.registered(dst.ID())
-	if to == nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", dst)
+	to, err := c.own(op, dst)
+	if err != nil {
+		return err
 	}
 	c.knowOwn(to)
 	q := c.queues[0]

@@ -177,6 +177,8 @@ var (
 	LaunchPacked func(kernel, stream, config any, args []byte) error
 	// InstanceOf returns a number that no other *registeredmem.Registry has.
 	InstanceOf func(registry any) uint64
+	// OwnerOf returns that of the registry in which its rank has registered a *registeredmem.Memory.
+	OwnerOf func(memory any) uint64
 	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.
 	RingOf func(ring any) *Ring
 	// ServeRing has closing a *fifo.Ring and its device be an error that names the

@@ -17,8 +17,9 @@ type RangeInfo struct {
 	Address  uint64 // for this rank's device; where it is not mapped, its rank's modulo 8
 	Size     uint64 // bytes
 	Registry uint64 // the number of the registry that it is registered in or imported by
+	Owner    uint64 // that of the one that its rank has registered it in
 	Rank     int    // whose memory it is
-	Number   uint32 // among that rank's; used once
+	Number   uint32 // among the owner's; used once
 	Mapped   bool   // for this rank's device
 }
 
@@ -29,7 +30,7 @@ func NewRange(gate *Gate, about RangeInfo) *Range {
 	free(r, unsafe.Pointer(r.c))
 	*r.c = C.native_range{
 		gate: gate.c, address: C.uint64_t(about.Address), size: C.uint64_t(about.Size),
-		registry: C.uint64_t(about.Registry), rank: C.uint32_t(about.Rank), number: C.uint32_t(about.Number), mapped: C.bool(about.Mapped),
+		registry: C.uint64_t(about.Registry), owner: C.uint64_t(about.Owner), rank: C.uint32_t(about.Rank), number: C.uint32_t(about.Number), mapped: C.bool(about.Mapped),
 	}
 	return r
 }

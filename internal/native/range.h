@@ -10,8 +10,9 @@ typedef struct {
   uint64_t address;   // for this rank's device; where it is not mapped, its rank's modulo 8
   uint64_t size;      // bytes
   uint64_t registry;  // the one that it is registered in or imported by
+  uint64_t owner;     // the one that its rank has registered it in
   uint32_t rank;      // whose memory it is
-  uint32_t number;    // among that rank's; used once
+  uint32_t number;    // among the owner's; used once
   bool mapped;        // for this rank's device
 } native_range;
 
