@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -25,9 +24,9 @@ func (c *conn) ReadyToExchange() bool { return c.ReadyToRead(8) }
 // Exchange queues a request that the peer's transport answers with what the word was. It is
 // sent when the reads before it are answered.
 func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	to, err := c.t.targets.Find(own.ID(), ownOffset, 8, true)
-	if err != nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the place", "%v is closed", own)
+	to, err := c.place(own, ownOffset, 8, true)
+	if err != nil {
+		return err
 	}
 	return c.enqueue(theirs, op{kind: kindExchange, offset: offset, n: 8, value: value, to: to, toOffset: ownOffset})
 }

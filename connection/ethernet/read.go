@@ -1,6 +1,7 @@
 package ethernet
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
@@ -63,11 +64,25 @@ func (c *conn) ReadyToRead(uint64) bool {
 // sent when the answer is here, unless it is a read too, into another place: several sockets
 // do not keep the order of answers.
 func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	to, err := c.t.targets.Find(dst.ID(), dstOffset, n, false)
-	if err != nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the place", "%v is closed", dst)
+	to, err := c.place(dst, dstOffset, n, false)
+	if err != nil {
+		return err
 	}
 	return c.enqueue(src, op{kind: kindGet, offset: srcOffset, n: n, to: to, toOffset: dstOffset})
+}
+
+// place returns the memory of this rank that an answer is for. Those of another transport of the rank have
+// the same numbers.
+func (c *conn) place(m *registeredmem.Memory, offset, n uint64, word bool) (*target.Memory, error) {
+	const op = "ethernet: find the place"
+	if !bytes.Equal(m.Key(registeredmem.Ethernet), c.t.instance[:]) {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is of another transport of the rank than the connection", m)
+	}
+	at, err := c.t.targets.Find(m.ID(), offset, n, word)
+	if err != nil { // it was closed meanwhile
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
+	}
+	return at, nil
 }
 
 // full reports whether an operation must wait for room. The caller holds mu.

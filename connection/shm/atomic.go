@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -24,9 +23,9 @@ func (c *conn) ReadyToExchange() bool { return c.ReadyToRead(8) }
 
 // Exchange queues a request that the peer's transport answers with what the word was.
 func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	into, err := c.t.targets.Find(own.ID(), ownOffset, 8, true)
-	if err != nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "shm: find the place", "%v is closed", own)
+	into, err := c.place(own, ownOffset, 8, true)
+	if err != nil {
+		return err
 	}
 	return c.enqueue(theirs, op{kind: kindExchange, offset: offset, to: value, n: 8, into: into, intoOffset: ownOffset})
 }

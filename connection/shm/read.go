@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/mscclgo/mscclgo"
@@ -48,11 +49,25 @@ func (c *conn) ReadyToRead(uint64) bool {
 // Read queues a request that the peer's transport answers. What is queued behind it is
 // sent when the answer is here, unless it is a read too.
 func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	into, err := c.t.targets.Find(dst.ID(), dstOffset, n, false)
-	if err != nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "shm: find the place", "%v is closed", dst)
+	into, err := c.place(dst, dstOffset, n, false)
+	if err != nil {
+		return err
 	}
 	return c.enqueue(src, op{kind: kindRead, offset: srcOffset, n: n, into: into, intoOffset: dstOffset})
+}
+
+// place returns the memory of this rank that an answer is for. Those of another transport of the rank have
+// the same numbers.
+func (c *conn) place(m *registeredmem.Memory, offset, n uint64, word bool) (*target.Memory, error) {
+	const op = "shm: find the place"
+	if !bytes.Equal(m.Key(registeredmem.SHM), c.t.instance[:]) {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is of another transport of the rank than the connection", m)
+	}
+	at, err := c.t.targets.Find(m.ID(), offset, n, word)
+	if err != nil { // it was closed meanwhile
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
+	}
+	return at, nil
 }
 
 // run fetches what the peer has put into the ring, until the connection ends.
