@@ -117,6 +117,11 @@ func TestConnection(t *testing.T, make Maker) {
 		{"Contexts", testContexts},
 		{"ContextsHeld", testContextsHeld},
 		{"Misuse", testMisuse},
+		{"OtherRegistries", func(t *testing.T, p *pair) {
+			a, b := make(t)
+			defer soon(func() { errors.Join(a.Connection.Close(), b.Connection.Close()) })
+			testOtherRegistries(t, p, &pair{a, b})
+		}},
 		{"Close", testClose},
 		{"CloseHeld", testCloseHeld},
 		{"CloseUnderLoad", testCloseUnderLoad},

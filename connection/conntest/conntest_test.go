@@ -30,6 +30,7 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct{ fault, test, says string }{
 		{"short", "Writes", "has not arrived"},
 		{"beside", "Writes", "outside the range"},
+		{"alike", "OtherRegistries", "of another registry of the peer is wrong"},
 		{"refuse", "Writes", "system error: no"},
 		{"lose", "EachArrives", "is lost"},
 		{"swap", "EachArrives", "before the write"},

@@ -22,6 +22,7 @@ import (
 type driver struct {
 	fault  string
 	writes int
+	known  map[uint32]*registeredmem.Memory
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -102,6 +103,14 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 		n = min(n+1, dst.Size()-dstOffset, src.Size()-srcOffset)
 	case "refuse":
 		return mscclgo.Errorf(mscclgo.ErrSystem, "memory", "no")
+	case "alike":
+		if d.known == nil {
+			d.known = map[uint32]*registeredmem.Memory{}
+		}
+		if d.known[dst.ID()] == nil {
+			d.known[dst.ID()] = dst
+		}
+		dst = d.known[dst.ID()]
 	}
 	return d.add(op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+n], src: src.Buffer().HostBytes()[srcOffset : srcOffset+n]}, nil)
 }
