@@ -131,7 +131,6 @@ func TestChecks(t *testing.T) {
 	for i, m := range b.misuses() {
 		t.Run(fmt.Sprintf("%s-%d", m.kernel, i), func(t *testing.T) {
 			if !emulated {
-				t.Parallel()
 				m.expectInProcess(t, i)
 				return
 			}
