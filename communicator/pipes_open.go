@@ -74,7 +74,7 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 		if e.sends {
 			h.Flags |= devicecode.PipeSends | devicecode.PipePosts // so that it waits before it writes
 		}
-		h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: zeros.Ptr(), Watch: c.watch(e.peer, number)}
+		h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: zeros.Ptr(), Outbound: zeros.Ptr(), Watch: c.watch(e.peer, number)}
 		h.Control, h.SlotBytes, h.SlotCount = zeros.Ptr(), o.Size.SlotBytes, uint32(o.Size.Slots)
 	}
 	return nil

@@ -57,7 +57,9 @@ enum PipeFlag : uint32_t {
 };
 
 namespace detail {
+template <bool kPlain>
 class PipeIn;
+template <bool kPlain>
 class PipeOut;
 }  // namespace detail
 
@@ -115,16 +117,23 @@ struct PipeHandle {
 
   // send sends bytes.
   template <class Threads = BlockThreads>
-  __device__ __noinline__ WaitResult send(const void* src, uint64_t bytes) const;
+  MSCCLGO_DEVICE WaitResult send(const void* src, uint64_t bytes) const {
+    return isPlain(bytes) ? sendBy<true, Threads>(src, bytes) : sendBy<false, Threads>(src, bytes);
+  }
 
   // recv receives bytes.
   template <class Threads = BlockThreads>
-  __device__ __noinline__ WaitResult recv(void* dst, uint64_t bytes) const;
+  MSCCLGO_DEVICE WaitResult recv(void* dst, uint64_t bytes) const {
+    return isPlain(bytes) ? recvBy<true, Threads>(dst, bytes) : recvBy<false, Threads>(dst, bytes);
+  }
 
   // recvCopySend receives bytes, and sends them on by `out`, chunk by chunk. As in the calls
   // below, both pipes have slots of one size.
   template <class Threads = BlockThreads>
-  __device__ __noinline__ WaitResult recvCopySend(const PipeHandle& out, void* dst, uint64_t bytes) const;
+  MSCCLGO_DEVICE WaitResult recvCopySend(const PipeHandle& out, void* dst, uint64_t bytes) const {
+    return arePlain(out, bytes) ? recvCopySendBy<true, Threads>(out, dst, bytes)
+                                : recvCopySendBy<false, Threads>(out, dst, bytes);
+  }
 
   // A reduction by pipes begins with sendToReduce() at one rank, goes on with
   // recvReduceSend() at others, and ends with recvReduce() or recvReduceCopySend(). Op and
@@ -133,23 +142,22 @@ struct PipeHandle {
 
   // sendToReduce sends elements for a reduction.
   template <class T, class Op, class Threads = BlockThreads>
-  __device__ __noinline__ WaitResult sendToReduce(const T* src, uint64_t count) const;
+  MSCCLGO_DEVICE WaitResult sendToReduce(const T* src, uint64_t count) const;
 
   // recvReduceSend reduces what it receives with elements of this rank, and sends the
   // partial result on.
   template <class T, class Op, class Threads = BlockThreads>
-  __device__ __noinline__ WaitResult recvReduceSend(const PipeHandle& out, const T* src,
-                                                    uint64_t count) const;
+  MSCCLGO_DEVICE WaitResult recvReduceSend(const PipeHandle& out, const T* src, uint64_t count) const;
 
   // recvReduce reduces what it receives with elements of this rank, and stores the result,
   // which is that of the elements of `ranks` ranks. dst may be src.
   template <class T, class Op, class Threads = BlockThreads>
-  __device__ __noinline__ WaitResult recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks) const;
+  MSCCLGO_DEVICE WaitResult recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks) const;
 
   // recvReduceCopySend is recvReduce(), and sends the result on, for a recv() or recvCopySend().
   template <class T, class Op, class Threads = BlockThreads>
-  __device__ __noinline__ WaitResult recvReduceCopySend(const PipeHandle& out, T* dst, const T* src,
-                                                        uint64_t count, uint32_t ranks) const;
+  MSCCLGO_DEVICE WaitResult recvReduceCopySend(const PipeHandle& out, T* dst, const T* src, uint64_t count,
+                                               uint32_t ranks) const;
 
   // post tells the sender where the next message is wanted, ahead of the call that receives
   // it, which has the same dst and bytes: dst is null if it reduces, and bytes then those
@@ -161,37 +169,66 @@ struct PipeHandle {
   MSCCLGO_DEVICE bool is(PipeFlag flag) const { return (flags & flag) != 0; }
 
  private:
+  template <bool kPlain>
   friend class detail::PipeIn;
+  template <bool kPlain>
   friend class detail::PipeOut;
 
-  // await waits until the peer has signalled that often in all. The counts may wrap around.
-  // One thread calls it; it acquires at system scope.
-  MSCCLGO_DEVICE WaitResult await(uint64_t signals) const {
+  // isPlain reports whether a message goes through slots in mapped memory, and nothing else is done for
+  // it; arePlain is for one that is sent on. Such messages have a form of each call to themselves: the
+  // other takes many registers, which a call that is not inlined saves and restores in every thread.
+  MSCCLGO_DEVICE bool isPlain(uint64_t bytes) const {
+    return !is(kPipeByPort) && !is(kPipePosts) && !borrows(bytes);
+  }
+  MSCCLGO_DEVICE bool arePlain(const PipeHandle& out, uint64_t bytes) const {
+    return isPlain(bytes) && out.isPlain(bytes);
+  }
+
+  template <bool kPlain, class Threads>
+  __device__ __noinline__ WaitResult sendBy(const void* src, uint64_t bytes) const;
+  template <bool kPlain, class Threads>
+  __device__ __noinline__ WaitResult recvBy(void* dst, uint64_t bytes) const;
+  template <bool kPlain, class Threads>
+  __device__ __noinline__ WaitResult recvCopySendBy(const PipeHandle& out, void* dst, uint64_t bytes) const;
+  template <bool kPlain, class T, class Op, class Threads>
+  __device__ __noinline__ WaitResult sendToReduceBy(const T* src, uint64_t count) const;
+  template <bool kPlain, class T, class Op, class Threads>
+  __device__ __noinline__ WaitResult recvReduceSendBy(const PipeHandle& out, const T* src,
+                                                      uint64_t count) const;
+  template <bool kPlain, class T, class Op, class Threads>
+  __device__ __noinline__ WaitResult recvReduceBy(T* dst, const T* src, uint64_t count, uint32_t ranks) const;
+  template <bool kPlain, class T, class Op, class Threads>
+  __device__ __noinline__ WaitResult recvReduceCopySendBy(const PipeHandle& out, T* dst, const T* src,
+                                                          uint64_t count, uint32_t ranks) const;
+
+  // Signals are what the peer has signalled in all: over ports by its host, and by its kernels.
+  struct Signals {
+    uint64_t first, second;
+
+    // reach reports whether there are as many as that. The counts may wrap around.
+    MSCCLGO_DEVICE bool reach(uint64_t signals) const { return int64_t(first + second - signals) >= 0; }
+  };
+
+  // seen returns the signals so far. One thread calls it; it orders nothing.
+  MSCCLGO_DEVICE Signals seen() const {
+    Signals s;
+    loadRelaxed16(semaphore.inbound, s.first, s.second);
+    return s;
+  }
+
+  // await waits until the peer has signalled that often in all; s is what was seen before. One thread
+  // calls it, and an acquiring fence at system scope follows.
+  MSCCLGO_DEVICE WaitResult await(uint64_t signals, Signals& s) const {
     detail::Span span(semaphore.watch.trace());
-    uint64_t first = 0, second = 0;
-    WaitResult result = waitUntil(
-        semaphore.watch,
-        [&] {
-          loadRelaxed16(semaphore.inbound, first, second);
-          return int64_t(first + second - signals) >= 0;
-        },
-        signals);
-    fence<Scope::System, Order::Acquire>();
+    WaitResult result = WaitResult::Done;
+    if (!s.reach(signals))
+      result = waitUntil(
+          semaphore.watch, [&] { return (s = seen()).reach(signals); }, signals);
     span.end(is(kPipeByPort) ? TraceKind::PortWait : TraceKind::Wait, semaphore.watch, uint32_t(result),
-             signals, is(kPipeByPort) ? first : 0, is(kPipeByPort) ? second : 0);
+             signals, is(kPipeByPort) ? s.first : 0, is(kPipeByPort) ? s.second : 0);
     return result;
   }
 
-  // signalled returns how often this end has signalled, or over ports, where signal() does not ask, 0.
-  MSCCLGO_DEVICE uint64_t signalled() const { return is(kPipeByPort) ? 0 : *semaphore.outbound; }
-
-  // signal adds one to the peer's count, after so many signals. One thread calls it, behind a fence that
-  // releases at system scope; over ports it releases by itself.
-  MSCCLGO_DEVICE WaitResult signal(uint64_t before) const {
-    if (is(kPipeByPort)) return portSignal();
-    semaphore.relaxedSignal(before);
-    return WaitResult::Done;
-  }
   __device__ __noinline__ WaitResult portSignal() const { return port.signal(); }
 
   // tell is post() by one thread. It is not inlined, because of its registers.
@@ -255,9 +292,11 @@ struct PipeHandle {
   __device__ __noinline__ WaitResult awaitPlace(uint64_t index, uint64_t bytes, uint64_t answers,
                                                 bool fetched) const {
     const bool leaves = index == slotCount && borrows(bytes);
+    Signals s = seen();
     if (index == 0 || leaves) {
-      WaitResult result = await(answers + 1);
+      WaitResult result = await(answers + 1, s);
       if (result != WaitResult::Done) return result;
+      fence<Scope::System, Order::Acquire>();  // what the post says
       const bool asked = isPosted(control->chunks, bytes);
       if (control->post[2] == control->chunks) checkLength(control->post[1], bytes);
       if (leaves) control->lent = asked && isLot(control->post[0]) ? control->post[0] : 0;
@@ -268,7 +307,7 @@ struct PipeHandle {
         index >= slotCount && control->lent != 0 && (!is(kPipeByPort) || fetched || control->lot != 0);
     const uint64_t window = lots ? lotSlots : slotCount;
     return index < window + (lots ? slotCount : 0) ? WaitResult::Done
-                                                   : await(answers + 1 + index + 1 - window);
+                                                   : await(answers + 1 + index + 1 - window, s);
   }
 
   // slot returns the slot of a chunk.
@@ -399,11 +438,15 @@ namespace detail {
 
 using PipeLine = uint4;  // 16 bytes
 
-// PipeIn receives a message, and PipeOut sends one. Of each chunk the leader, one thread, makes the
-// first calls, count() and the last, and between them, with barriers around it, all threads make
-// place(), which returns where the chunk is or goes. All threads make next() before the next chunk.
-// The leader calls count() ahead of the second barrier, and with the last chunk end(): all threads
-// load the count that it stores when they begin the next message.
+// PipeIn receives a message, and PipeOut sends one. The leader, one thread, begins it. Of each chunk it
+// makes the first calls and the last, and between them, with barriers around it, all threads make place(),
+// which returns where the chunk is or goes. All threads make next() before the next chunk. With the last
+// chunk the leader calls end() ahead of the second barrier: all threads load the count that it stores when
+// they begin the next message.
+//
+// A message loads its counts and signals at once when it begins, and signals that it has seen it does not
+// load again: each load that waits for another costs a trip to memory.
+template <bool kPlain>
 class PipeIn {
  public:
   // Receives bytes, to dst if they may go there directly.
@@ -411,42 +454,43 @@ class PipeIn {
       : p_(pipe),
         dst_(dst),
         bytes_(bytes),
-        direct_(pipe.is(kPipePosts) && PipeHandle::within(pipe.buffer, pipe.bufferSize, dst, bytes)),
+        direct_(is(kPipePosts) && PipeHandle::within(pipe.buffer, pipe.bufferSize, dst, bytes)),
         start_(pipe.control->chunks) {}
 
-  // ask tells the sender where the message is wanted, ahead of its first chunk.
-  MSCCLGO_DEVICE WaitResult ask() {
-    if (index_ != 0) return WaitResult::Done;
+  // begin tells the sender where the message is wanted.
+  MSCCLGO_DEVICE WaitResult begin() {
     p_.checkEnd(false, p_.slotBytes);
-    return p_.is(kPipePosts) || p_.borrows(bytes_) ? p_.tell(dst_, bytes_) : WaitResult::Done;
+    WaitResult result = WaitResult::Done;
+    if (is(kPipePosts) || borrows()) result = p_.tell(dst_, bytes_);
+    if (!byPort()) signalled_ = *p_.semaphore.outbound;
+    seen_ = p_.seen();
+    return result;
   }
 
   // arrive waits for the chunk.
-  MSCCLGO_DEVICE WaitResult arrive() {
-    WaitResult result = p_.await(start_ + index_ + 1);
-    if (result == WaitResult::Done) p_.checkAnnounced(start_ + index_, bytes_);
-    return result;
-  }
+  MSCCLGO_DEVICE WaitResult arrive() { return p_.await(start_ + index_ + 1, seen_); }
+
+  // compare checks the chunk that has arrived.
+  MSCCLGO_DEVICE void compare() const { p_.checkAnnounced(start_ + index_, bytes_); }
 
   // place returns where the chunk is, or null if it is at dst.
   MSCCLGO_DEVICE const uint8_t* place() {
     if (direct_) return nullptr;
-    if (index_ == p_.slotCount && p_.borrows(bytes_)) lent_ = PipeHandle::isLot(p_.control->posting[0]);
+    if (index_ == p_.slotCount && borrows()) lent_ = PipeHandle::isLot(p_.control->posting[0]);
     return lent_ ? p_.mine(p_.inLot(p_.control->posting[0], index_)) : p_.slot(start_ + index_);
   }
 
   // release gives the slot back, and with the last the lot. A lot whose message fails before that is given
   // back by the host, which goes by `posted`.
-  MSCCLGO_DEVICE WaitResult release() const {
-    if (last_) {
+  MSCCLGO_DEVICE WaitResult release() {
+    if (!kPlain && last_) {
       if (lent_) p_.pool->giveBack(p_.control->posting[0] & ~kPipeLot);
       p_.control->posted = 0;
     }
-    return p_.signal(signalled_);
+    if (byPort()) return p_.portSignal();
+    p_.semaphore.relaxedSignal(signalled_++);
+    return WaitResult::Done;
   }
-
-  // count reads how often this end has signalled, which only the leader of a call writes.
-  MSCCLGO_DEVICE void count() { signalled_ = p_.signalled(); }
 
   MSCCLGO_DEVICE void next() { ++index_; }
 
@@ -456,7 +500,7 @@ class PipeIn {
     p_.control->chunks = start_ + index_ + 1;
   }
 
-  MSCCLGO_DEVICE bool byPort() const { return p_.is(kPipeByPort); }
+  MSCCLGO_DEVICE bool byPort() const { return is(kPipeByPort); }
   MSCCLGO_DEVICE bool byMemory() const { return !byPort(); }
   MSCCLGO_DEVICE bool direct() const { return direct_; }
   template <class Threads>
@@ -465,14 +509,19 @@ class PipeIn {
   }
 
  private:
+  MSCCLGO_DEVICE bool is(PipeFlag flag) const { return !kPlain && p_.is(flag); }
+  MSCCLGO_DEVICE bool borrows() const { return !kPlain && p_.borrows(bytes_); }
+
   const PipeHandle& p_;
   const void* dst_;
   uint64_t bytes_;
   bool direct_, lent_ = false, last_ = false;  // lent_: the chunk is in a lot
   uint64_t start_, index_ = 0;  // the number of the message's first chunk; the chunk in the message
-  uint64_t signalled_ = 0;
+  uint64_t signalled_ = 0;      // by this end, in all
+  PipeHandle::Signals seen_{};  // of the sender's
 };
 
+template <bool kPlain>
 class PipeOut {
  public:
   // Sends bytes, from src if the host may fetch them there.
@@ -480,51 +529,54 @@ class PipeOut {
       : p_(pipe),
         bytes_(bytes),
         chunkBytes_(chunkBytes),
-        fetched_(pipe.is(kPipeByPort) && PipeHandle::within(pipe.source, pipe.sourceSize, src, bytes)),
+        fetched_(is(kPipeByPort) && PipeHandle::within(pipe.source, pipe.sourceSize, src, bytes)),
         srcOffset_(PipeHandle::address(src) - PipeHandle::address(pipe.source)),
         start_(pipe.control->chunks) {}
 
-  // room waits until the chunk has a place. Over mapped memory it also announces the chunk, so that
-  // pass()'s fence covers that.
+  MSCCLGO_DEVICE void begin() {
+    p_.checkEnd(true, chunkBytes_);
+    answers_ = p_.control->answers;
+    if (!byPort()) signalled_ = *p_.semaphore.outbound;
+    seen_ = p_.seen();
+  }
+
+  // room waits until the chunk has a place.
   MSCCLGO_DEVICE WaitResult room() {
-    if (index_ == 0) {
-      p_.checkEnd(true, chunkBytes_);
-      answers_ = counts() ? p_.control->answers : start_;
-    }
-    WaitResult result = posted() ? p_.awaitPlace(index_, bytes_, answers_, fetched_)
-                                 : p_.await(answers_ + index_ + 1 - p_.slotCount);
-    if (result != WaitResult::Done) return result;
-    return byPort() ? result : p_.announce(start_ + index_, bytes_);
+    if (posted()) return p_.awaitPlace(index_, bytes_, answers_, fetched_);
+    return p_.await(answers_ + index_ + 1 - p_.slotCount, seen_);
+  }
+
+  // announce says what the chunk is; over ports pass() does.
+  MSCCLGO_DEVICE WaitResult announce() const {
+    return byPort() ? WaitResult::Done : p_.announce(start_ + index_, bytes_);
   }
 
   // place returns where the chunk goes, or null if the host fetches it.
   MSCCLGO_DEVICE uint8_t* place() {
     learn();
     if (fetched_) return nullptr;
-    if (p_.is(kPipeByPort))
-      return staged_ ? p_.mine(p_.inLot(p_.control->lot, index_)) : p_.slot(start_ + index_);
+    if (byPort()) return staged_ ? p_.mine(p_.inLot(p_.control->lot, index_)) : p_.slot(start_ + index_);
     if (direct_) return p_.buffer + place_ + index_ * p_.slotBytes;
     return lent_ ? p_.theirs(p_.inLot(place_, index_)) : p_.slot(start_ + index_);
   }
 
   // pass hands over n bytes at their place.
-  MSCCLGO_DEVICE WaitResult pass(uint64_t n) const {
-    if (!p_.is(kPipeByPort)) return p_.signal(signalled_);
-    return p_.putChunk({start_, index_, n, bytes_, place_, srcOffset_, direct_, lent_, fetched_, staged_});
+  MSCCLGO_DEVICE WaitResult pass(uint64_t n) {
+    if (byPort())
+      return p_.putChunk({start_, index_, n, bytes_, place_, srcOffset_, direct_, lent_, fetched_, staged_});
+    p_.semaphore.relaxedSignal(signalled_++);
+    return WaitResult::Done;
   }
-
-  // count reads how often this end has signalled, which only the leader of a call writes.
-  MSCCLGO_DEVICE void count() { signalled_ = p_.signalled(); }
 
   MSCCLGO_DEVICE void next() { ++index_; }
 
   // end says that the chunk is the message's last.
   MSCCLGO_DEVICE void end() const {
     p_.control->chunks = start_ + index_ + 1;
-    if (counts()) p_.control->answers = answers_ + (posted() ? 1 : 0) + index_ + 1;
+    p_.control->answers = answers_ + (posted() ? 1 : 0) + index_ + 1;
   }
 
-  MSCCLGO_DEVICE bool byPort() const { return p_.is(kPipeByPort); }
+  MSCCLGO_DEVICE bool byPort() const { return is(kPipeByPort); }
   MSCCLGO_DEVICE bool byMemory() const { return !byPort(); }
   template <class Threads>
   MSCCLGO_DEVICE void check() const {
@@ -532,24 +584,22 @@ class PipeOut {
   }
 
  private:
-  // counts reports whether the receiver signals more than that it has received chunks.
-  MSCCLGO_DEVICE bool counts() const { return p_.is(kPipePosts) || p_.is(kPipeBorrows); }
+  MSCCLGO_DEVICE bool is(PipeFlag flag) const { return !kPlain && p_.is(flag); }
+  MSCCLGO_DEVICE bool borrows() const { return !kPlain && p_.borrows(bytes_); }
 
   // posted reports whether the receiver's post of the message comes before the chunk.
-  MSCCLGO_DEVICE bool posted() const {
-    return p_.is(kPipePosts) || (index_ >= p_.slotCount && p_.borrows(bytes_));
-  }
+  MSCCLGO_DEVICE bool posted() const { return is(kPipePosts) || (borrows() && index_ >= p_.slotCount); }
 
   // learn looks where the receiver wants the message, once that matters.
   MSCCLGO_DEVICE void learn() {
-    if (index_ == 0 && p_.is(kPipePosts)) {
+    if (index_ == 0 && is(kPipePosts)) {
       const uint64_t where = p_.control->post[0];
       place_ = where - 1;
       // Bytes that were not asked for must not go there.
       direct_ = where != 0 && !PipeHandle::isLot(where) && p_.isPosted(start_, bytes_) &&
                 place_ <= p_.bufferSize && bytes_ <= p_.bufferSize - place_;
     }
-    if (index_ == p_.slotCount && p_.borrows(bytes_) && p_.control->lent != 0) {
+    if (index_ == p_.slotCount && borrows() && p_.control->lent != 0) {
       place_ = p_.control->lent;
       lent_ = true;
       staged_ = byPort() && !fetched_ && p_.control->lot != 0;
@@ -563,16 +613,17 @@ class PipeOut {
   uint64_t srcOffset_, place_ = 0;      // place_: the offset in the buffer, or the lot
   uint64_t start_, index_ = 0;          // the number of the message's first chunk; the chunk in the message
   uint64_t answers_ = 0;                // signals of the receiver before the message
-  uint64_t signalled_ = 0;
+  uint64_t signalled_ = 0;              // by this end, in all
+  PipeHandle::Signals seen_{};          // of the receiver's
 };
 
 // NoIn and NoOut are the sides that a call does not have.
 struct NoIn {
-  MSCCLGO_DEVICE WaitResult ask() const { return WaitResult::Done; }
+  MSCCLGO_DEVICE WaitResult begin() const { return WaitResult::Done; }
   MSCCLGO_DEVICE WaitResult arrive() const { return WaitResult::Done; }
+  MSCCLGO_DEVICE void compare() const {}
   MSCCLGO_DEVICE const uint8_t* place() const { return nullptr; }
   MSCCLGO_DEVICE WaitResult release() const { return WaitResult::Done; }
-  MSCCLGO_DEVICE void count() const {}
   MSCCLGO_DEVICE void next() const {}
   MSCCLGO_DEVICE void end() const {}
   MSCCLGO_DEVICE bool byPort() const { return false; }
@@ -582,10 +633,11 @@ struct NoIn {
   MSCCLGO_DEVICE void check() const {}
 };
 struct NoOut {
+  MSCCLGO_DEVICE void begin() const {}
   MSCCLGO_DEVICE WaitResult room() const { return WaitResult::Done; }
+  MSCCLGO_DEVICE WaitResult announce() const { return WaitResult::Done; }
   MSCCLGO_DEVICE uint8_t* place() const { return nullptr; }
   MSCCLGO_DEVICE WaitResult pass(uint64_t) const { return WaitResult::Done; }
-  MSCCLGO_DEVICE void count() const {}
   MSCCLGO_DEVICE void next() const {}
   MSCCLGO_DEVICE void end() const {}
   MSCCLGO_DEVICE bool byPort() const { return false; }
@@ -602,20 +654,21 @@ MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t c
   const bool leads = Threads::thread() == 0;
   WaitResult result = WaitResult::Done;
   if (in.direct()) Threads::sync();  // before the peer may write, all have read what was there
+  if (leads) result = in.begin(), out.begin();
   uint64_t at = 0;
   do {
     if (leads && result == WaitResult::Done) {
-      result = in.ask();
       // Room is there as a rule, and the chunk comes meanwhile.
-      if (result == WaitResult::Done) result = out.room();
+      result = out.room();
       if (result == WaitResult::Done) result = in.arrive();
+      fence<Scope::System, Order::Acquire>();  // of both sides' signals
+      if (result == WaitResult::Done) in.compare(), result = out.announce();
     }
     WaitResult agreed = agree<Threads>(result);
     if (agreed != WaitResult::Done) return agreed;
     const uint64_t n = bytes - at < chunkBytes ? bytes - at : chunkBytes;
     uint8_t* to = out.place();
     work(to, in.place(), at, n);
-    if (leads) in.count(), out.count();
     if (leads && at + n == bytes) in.end(), out.end();
     Threads::sync();
     if (leads) {
@@ -747,33 +800,33 @@ MSCCLGO_DEVICE uint64_t pipeBytes(uint64_t count) {
   return detail::PipeSums<T, Op>::bytes(count * sizeof(T));
 }
 
-template <class Threads>
-__device__ __noinline__ WaitResult PipeHandle::send(const void* src, uint64_t bytes) const {
-  return detail::passMessage<Threads>(detail::NoIn{}, detail::PipeOut(*this, src, bytes, slotBytes), bytes,
-                                      slotBytes, [&](uint8_t* to, const uint8_t*, uint64_t at, uint64_t n) {
-                                        if (to != nullptr)
-                                          copy(to, static_cast<const uint8_t*>(src) + at, n,
-                                               Threads::thread(), Threads::threads());
-                                      });
+template <bool kPlain, class Threads>
+__device__ __noinline__ WaitResult PipeHandle::sendBy(const void* src, uint64_t bytes) const {
+  return detail::passMessage<Threads>(
+      detail::NoIn{}, detail::PipeOut<kPlain>(*this, src, bytes, slotBytes), bytes, slotBytes,
+      [&](uint8_t* to, const uint8_t*, uint64_t at, uint64_t n) {
+        if (to != nullptr)
+          copy(to, static_cast<const uint8_t*>(src) + at, n, Threads::thread(), Threads::threads());
+      });
 }
 
-template <class Threads>
-__device__ __noinline__ WaitResult PipeHandle::recv(void* dst, uint64_t bytes) const {
-  return detail::passMessage<Threads>(detail::PipeIn(*this, dst, bytes), detail::NoOut{}, bytes, slotBytes,
-                                      [&](uint8_t*, const uint8_t* from, uint64_t at, uint64_t n) {
+template <bool kPlain, class Threads>
+__device__ __noinline__ WaitResult PipeHandle::recvBy(void* dst, uint64_t bytes) const {
+  return detail::passMessage<Threads>(detail::PipeIn<kPlain>(*this, dst, bytes), detail::NoOut{}, bytes,
+                                      slotBytes, [&](uint8_t*, const uint8_t* from, uint64_t at, uint64_t n) {
                                         if (from != nullptr)
                                           copy(static_cast<uint8_t*>(dst) + at, from, n, Threads::thread(),
                                                Threads::threads());
                                       });
 }
 
-template <class Threads>
-__device__ __noinline__ WaitResult PipeHandle::recvCopySend(const PipeHandle& out, void* dst,
-                                                            uint64_t bytes) const {
+template <bool kPlain, class Threads>
+__device__ __noinline__ WaitResult PipeHandle::recvCopySendBy(const PipeHandle& out, void* dst,
+                                                              uint64_t bytes) const {
   using Line = detail::PipeLine;
   return detail::passMessage<Threads>(
-      detail::PipeIn(*this, dst, bytes), detail::PipeOut(out, dst, bytes, slotBytes), bytes, slotBytes,
-      [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
+      detail::PipeIn<kPlain>(*this, dst, bytes), detail::PipeOut<kPlain>(out, dst, bytes, slotBytes), bytes,
+      slotBytes, [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
         if (from == nullptr && to == nullptr) return;
         uint8_t* mine = static_cast<uint8_t*>(dst) + at;
         const uint8_t* read = from != nullptr ? from : mine;
@@ -791,15 +844,21 @@ __device__ __noinline__ WaitResult PipeHandle::recvCopySend(const PipeHandle& ou
 }
 
 template <class T, class Op, class Threads>
-__device__ __noinline__ WaitResult PipeHandle::sendToReduce(const T* src, uint64_t count) const {
+MSCCLGO_DEVICE WaitResult PipeHandle::sendToReduce(const T* src, uint64_t count) const {
+  return isPlain(pipeBytes<T, Op>(count)) ? sendToReduceBy<true, T, Op, Threads>(src, count)
+                                          : sendToReduceBy<false, T, Op, Threads>(src, count);
+}
+
+template <bool kPlain, class T, class Op, class Threads>
+__device__ __noinline__ WaitResult PipeHandle::sendToReduceBy(const T* src, uint64_t count) const {
   using Sums = detail::PipeSums<T, Op>;
   using Type = typename Sums::Type;
   if constexpr (Sums::kLines == 1) {
-    return send<Threads>(src, count * sizeof(T));
+    return sendBy<kPlain, Threads>(src, count * sizeof(T));
   } else {
     const detail::PipeElements<T, Op> all(src, count);
     return detail::passMessage<Threads>(
-        detail::NoIn{}, detail::PipeOut(*this, nullptr, all.bytes, slotBytes), all.bytes, slotBytes,
+        detail::NoIn{}, detail::PipeOut<kPlain>(*this, nullptr, all.bytes, slotBytes), all.bytes, slotBytes,
         [&](uint8_t* to, const uint8_t*, uint64_t at, uint64_t n) {
           const auto mine = all.from(at, n);
           detail::forLines<Threads, Sums::kAtOnce>(
@@ -813,14 +872,22 @@ __device__ __noinline__ WaitResult PipeHandle::sendToReduce(const T* src, uint64
 }
 
 template <class T, class Op, class Threads>
-__device__ __noinline__ WaitResult PipeHandle::recvReduceSend(const PipeHandle& out, const T* src,
-                                                              uint64_t count) const {
+MSCCLGO_DEVICE WaitResult PipeHandle::recvReduceSend(const PipeHandle& out, const T* src,
+                                                     uint64_t count) const {
+  return arePlain(out, pipeBytes<T, Op>(count)) ? recvReduceSendBy<true, T, Op, Threads>(out, src, count)
+                                                : recvReduceSendBy<false, T, Op, Threads>(out, src, count);
+}
+
+template <bool kPlain, class T, class Op, class Threads>
+__device__ __noinline__ WaitResult PipeHandle::recvReduceSendBy(const PipeHandle& out, const T* src,
+                                                                uint64_t count) const {
   using Sums = detail::PipeSums<T, Op>;
   using Type = typename Sums::Type;
   const detail::PipeElements<T, Op> all(src, count);
   return detail::passMessage<Threads>(
-      detail::PipeIn(*this, nullptr, all.bytes), detail::PipeOut(out, nullptr, all.bytes, slotBytes),
-      all.bytes, slotBytes, [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
+      detail::PipeIn<kPlain>(*this, nullptr, all.bytes),
+      detail::PipeOut<kPlain>(out, nullptr, all.bytes, slotBytes), all.bytes, slotBytes,
+      [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
         const auto mine = all.from(at, n);
         detail::forLines<Threads, Sums::kAtOnce>(
             mine.bytes, detail::aligned(mine.data) && detail::aligned(to),
@@ -834,13 +901,13 @@ __device__ __noinline__ WaitResult PipeHandle::recvReduceSend(const PipeHandle& 
 namespace detail {
 
 // finishReduction ends a reduction: results go to dst, and where the chunk goes.
-template <class T, class Op, class Threads, class Out>
+template <bool kPlain, class T, class Op, class Threads, class Out>
 MSCCLGO_DEVICE WaitResult finishReduction(const PipeHandle& in, Out out, T* dst, const T* src, uint64_t count,
                                           uint32_t ranks) {
   using Sums = PipeSums<T, Op>;
   const PipeElements<T, Op> all(src, count);
   return passMessage<Threads>(
-      PipeIn(in, nullptr, all.bytes), out, all.bytes, in.slotBytes,
+      PipeIn<kPlain>(in, nullptr, all.bytes), out, all.bytes, in.slotBytes,
       [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
         const auto mine = all.from(at, n);
         uint8_t* results = reinterpret_cast<uint8_t*>(dst) + Sums::elements(at);
@@ -858,17 +925,32 @@ MSCCLGO_DEVICE WaitResult finishReduction(const PipeHandle& in, Out out, T* dst,
 }  // namespace detail
 
 template <class T, class Op, class Threads>
-__device__ __noinline__ WaitResult PipeHandle::recvReduce(T* dst, const T* src, uint64_t count,
-                                                          uint32_t ranks) const {
-  return detail::finishReduction<T, Op, Threads>(*this, detail::NoOut{}, dst, src, count, ranks);
+MSCCLGO_DEVICE WaitResult PipeHandle::recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks) const {
+  return isPlain(pipeBytes<T, Op>(count)) ? recvReduceBy<true, T, Op, Threads>(dst, src, count, ranks)
+                                          : recvReduceBy<false, T, Op, Threads>(dst, src, count, ranks);
+}
+
+template <bool kPlain, class T, class Op, class Threads>
+__device__ __noinline__ WaitResult PipeHandle::recvReduceBy(T* dst, const T* src, uint64_t count,
+                                                            uint32_t ranks) const {
+  return detail::finishReduction<kPlain, T, Op, Threads>(*this, detail::NoOut{}, dst, src, count, ranks);
+}
+
+template <bool kPlain, class T, class Op, class Threads>
+__device__ __noinline__ WaitResult PipeHandle::recvReduceCopySendBy(const PipeHandle& out, T* dst,
+                                                                    const T* src, uint64_t count,
+                                                                    uint32_t ranks) const {
+  return detail::finishReduction<kPlain, T, Op, Threads>(
+      *this, detail::PipeOut<kPlain>(out, dst, count * sizeof(T), slotBytes), dst, src, count, ranks);
 }
 
 template <class T, class Op, class Threads>
-__device__ __noinline__ WaitResult PipeHandle::recvReduceCopySend(const PipeHandle& out, T* dst, const T* src,
-                                                                  uint64_t count, uint32_t ranks) const {
+MSCCLGO_DEVICE WaitResult PipeHandle::recvReduceCopySend(const PipeHandle& out, T* dst, const T* src,
+                                                         uint64_t count, uint32_t ranks) const {
   if constexpr (detail::PipeSums<T, Op>::kLines == 1) {
-    return detail::finishReduction<T, Op, Threads>(
-        *this, detail::PipeOut(out, dst, count * sizeof(T), slotBytes), dst, src, count, ranks);
+    return arePlain(out, count * sizeof(T))
+               ? recvReduceCopySendBy<true, T, Op, Threads>(out, dst, src, count, ranks)
+               : recvReduceCopySendBy<false, T, Op, Threads>(out, dst, src, count, ranks);
   } else {  // results are in fewer chunks than partial ones
     WaitResult result = recvReduce<T, Op, Threads>(dst, src, count, ranks);
     if (result != WaitResult::Done) return result;
