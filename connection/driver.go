@@ -97,7 +97,7 @@ type AtomicDriver interface {
 }
 
 // QuietDriver is a Driver that may copy for a while yet once it has failed: nothing takes back
-// what it has queued on a device, and a goroutine of its may be in the middle of a copy.
+// what it has queued on a device, and one of its goroutines may be in the middle of a copy.
 type QuietDriver interface {
 	Driver
 
