@@ -8,10 +8,24 @@ import argparse
 import importlib.util
 import os
 import sys
+from typing import List, Tuple
 
 from ._errors import Error
 from ._launcher import run
 from ._precompile import precompile
+
+
+def _split(given: List[str]) -> Tuple[List[str], List[str]]:
+    """Divides what follows the program of run from the rest: argparse would take a -- out of it."""
+    if given[:1] != ["run"]:
+        return given, []
+    program = 1
+    while program < len(given) and given[program].startswith("-"):
+        if given[program] == "--":
+            program += 1
+            break
+        program += 2 if given[program] == "-n" else 1
+    return given[: program + 1], given[program + 1 :]
 
 
 def main() -> int:
@@ -24,7 +38,7 @@ def main() -> int:
     command = commands.add_parser("run", help="run a Python program as the ranks of a group")
     command.add_argument("-n", type=int, default=4, help="the number of ranks, 4 if not given")
     command.add_argument("program", help="a Python program")
-    command.add_argument("arguments", nargs=argparse.REMAINDER)
+    command.add_argument("arguments", nargs="*", default=[], help="its arguments, as they are")
     command = commands.add_parser("precompile", help="compile the kernels of collectives into the cache")
     command.add_argument("architectures", nargs="*", metavar="architecture", help="sm_90 and the like, or emu; those of the GPUs here if there are none")
     command.add_argument("--collectives", default="", help="names with commas between, such as all_reduce; all if not given")
@@ -32,7 +46,8 @@ def main() -> int:
     command.add_argument("--operations", default="sum", help="operations of reductions")
     command.add_argument("--ranks", type=int, nargs="+", default=[4, 8], help="sizes of groups: up to 4, 5 to 72, and more have kernels each; 4 8 if not given")
     command.add_argument("--several-hosts", action="store_true", help="also what groups on several hosts need")
-    options = parser.parse_args()
+    ours, arguments = _split(sys.argv[1:])
+    options = parser.parse_args(ours)
     if options.command == "precompile":
         try:
             precompile(options.architectures, options.collectives, options.types, options.operations, options.ranks, options.several_hosts)
@@ -40,7 +55,7 @@ def main() -> int:
             parser.exit(1, f"{error}\n")
         return 0
     if options.command == "run":
-        return run(options.n, [options.program, *options.arguments])
+        return run(options.n, [options.program, *arguments])
     if importlib.util.find_spec("numpy") is None:
         parser.exit(1, "the demo needs NumPy: pip install numpy\n")
     return run(options.n, ["-m", "mscclgo.demo"])  # by its name, so that it imports this package

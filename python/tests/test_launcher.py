@@ -54,6 +54,15 @@ def test_ranks(tmp_path: Path) -> None:
     assert sorted(done.stderr.splitlines()) == ["error of 0", "error of 1"]
 
 
+@pytest.mark.parametrize("given", [["--", "x"], ["x", "--", "-n", "--"], ["--"], ["-h"], []])
+@pytest.mark.parametrize("options", [["-n", "1"], ["-n1"], ["-n", "1", "--"]])
+def test_arguments(options: List[str], given: List[str], tmp_path: Path) -> None:
+    """What follows the program is the program's, as it is."""
+    program = script(tmp_path, "print(sys.argv[1:])\n")
+    done = python("-m", "mscclgo", "run", *options, program, *given)
+    assert (done.returncode, done.stdout) == (0, f"{given}\n"), done
+
+
 @pytest.mark.parametrize("ranks", [-1, 0, 32769, 1000000, 1 << 32 | 1, 1 << 70])
 def test_number_of_ranks(ranks: int, tmp_path: Path) -> None:
     done = run(ranks, script(tmp_path, "print('it runs')\n"))
