@@ -174,7 +174,7 @@ def _read_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
     if typestr[0] == ">" and item > 1:
         raise InvalidError("mscclgo: the tensor's elements are in the other byte order")
     if name is None:
-        name = f"{_KINDS.get(typestr[1], typestr[1])}{8 * item}"
+        name = _sized(_KINDS.get(typestr[1], typestr[1]), 8 * item)
     if not _contiguous(shape, interface.get("strides"), item):
         raise _not_contiguous()
     if interface.get("data") is None:
@@ -183,6 +183,11 @@ def _read_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
         raise InvalidError("mscclgo: the tensor does not tell where its elements are; pass a copy, as of numpy.array")
     address, read_only = interface["data"]
     return Memory(operator.index(address), math.prod(shape), name, kind, None, not read_only, item)
+
+
+def _sized(name: str, bits: int) -> str:
+    """Returns the name of a type of elements of so many bits, of which that of bool does not tell them."""
+    return name if name == "bool" and bits == 8 else f"{name}{bits}"
 
 
 def _contiguous(shape: Tuple[int, ...], strides: Optional[Tuple[int, ...]], item: int) -> bool:
@@ -246,7 +251,7 @@ def _of_dlpack(tensor: Any) -> Memory:
     item = t.bits // 8
     if t.strides and not _contiguous(shape, tuple(t.strides[i] * item for i in range(t.ndim)), item):
         raise _not_contiguous()
-    name = _EIGHT_BITS.get(t.code) or f"{_CODES.get(t.code, 'type %d of ' % t.code)}{t.bits}"
+    name = _EIGHT_BITS.get(t.code) or _sized(_CODES.get(t.code, "type %d of " % t.code), t.bits)
     if kind in (CUDA, CUDA_MANAGED):
         return Memory((t.data or 0) + t.byte_offset, math.prod(shape), name, CUDA, number, True, item)
     if kind in (CPU, CUDA_HOST):

@@ -53,6 +53,27 @@ def test_types(group: mscclgo.Group, dtype: str) -> None:
     assert memory.address == array._host_address()
 
 
+def test_bools(group: mscclgo.Group) -> None:
+    """Tensors of bools are for pointers to bool, and are named as such, however they come."""
+
+    class ByDLPack:
+        def __init__(self, array: Any) -> None:
+            self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    class ByInterface:
+        __cuda_array_interface__ = {"shape": (3,), "typestr": "|b1", "data": (1 << 40, False), "version": 3}
+
+    host = np.zeros(3, "bool")
+    for tensor in (host, ByDLPack(host), ByInterface()):
+        memory = _memory.of(tensor)
+        assert (memory.dtype, memory.bytes) == ("bool", 3)
+    group.compile('extern "C" __global__ void k(bool* to) { to[1] = true; }').k[1, 1](None, ByDLPack(host))
+    group.synchronize()
+    assert list(host) == [False, True, False]
+    with pytest.raises(mscclgo.InvalidError, match="elements of bool, and the collectives take"):
+        group.all_reduce(ByDLPack(host))
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_holds(group: mscclgo.Group, version: Optional[Tuple[int, int]]) -> None:
     array = group.array(np.arange(1000, dtype=np.int32))
