@@ -537,8 +537,8 @@ class Group(Owner):
 
         name is that of a method below. Without an input the output holds both: of an all_gather
         this rank's part, and of a reduce_scatter the result in its place. count is the elements of
-        a part, by default what the arrays have. With overlap, a launch may begin while the kernel
-        before it in the stream ends. Collective.
+        a part, which lie where the arrays begin. By default it is what the arrays have, whose sizes must
+        fit then. With overlap, a launch may begin while the kernel before it in the stream ends. Collective.
         """
         return Prepared(self, name, output, input, op, root, count, overlap)
 

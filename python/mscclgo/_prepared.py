@@ -48,8 +48,8 @@ class Prepared(Owner):
         number, gathered, scattered = COLLECTIVES[name]
         # In place, the output holds both.
         parts = (gathered or (input is None and scattered), scattered)
-        dtype = None
-        for memory, has_parts in zip((output, input), parts):
+        dtype, whole = None, count is None  # without a count the call is on all elements
+        for what, memory, has_parts in zip(("output", "input"), (output, input), parts):
             if memory is None:
                 continue
             if not isinstance(memory, PeerMemory):
@@ -58,8 +58,13 @@ class Prepared(Owner):
             if dtype not in (None, of):
                 raise InvalidError(f"mscclgo: prepare: the output has elements of {dtype}, and the input of {of}")
             dtype = of
-            if count is None:
-                count = elements // (group.size if has_parts else 1)
+            if whole:
+                each, rest = divmod(elements, group.size if has_parts else 1)
+                if rest:
+                    raise InvalidError(f"mscclgo: prepare: {name}: the {what} has {elements} elements, which is no multiple of {group.size} ranks")
+                if count not in (None, each):
+                    raise InvalidError(f"mscclgo: prepare: {name}: the output has {count} elements a part, and the input {each}")
+                count = each
         if dtype is None or count is None:
             raise InvalidError("mscclgo: prepare: there is no output")
         self._memories: Tuple[Optional[PeerMemory], ...] = (output, input)  # which launches use

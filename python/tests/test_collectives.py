@@ -122,15 +122,22 @@ def test_prepared(together: Any) -> None:
         capture.graph.launch(stream)
         group.synchronize(stream)
         np.testing.assert_array_equal(place.numpy(), values(size - 1, n))
+        other, third = group.share(group.empty(49)), group.share(group.empty(51))
         for problem, of in (
             (r"not a collective", lambda: group.prepare("all", memory)),
             (r"not an operation", lambda: group.prepare("all_reduce", memory, op="or")),
             (r"count is -1, and must be 0 to", lambda: group.prepare("all_reduce", memory, count=-1)),
             (r"Group.share", lambda: group.prepare("all_reduce", place)),  # type: ignore[arg-type]
             (r"200 bytes", lambda: group.prepare("all_reduce", memory, count=51)),
+            (r"all_reduce: the output has 50 elements a part, and the input 49$", lambda: group.prepare("all_reduce", memory, other)),
+            (r"all_reduce: the output has 49 elements a part, and the input 50$", lambda: group.prepare("all_reduce", other, memory)),
+            (r"all_gather: the output has 50 elements, which is no multiple of 3 ranks$", lambda: group.prepare("all_gather", memory)),
+            (r"reduce_scatter: the input has 49 elements, which is no multiple of 3", lambda: group.prepare("reduce_scatter", memory, other)),
+            (r"scatter: the output has 50 elements a part, and the input 17$", lambda: group.prepare("scatter", memory, third)),
         ):
             with pytest.raises(mscclgo.InvalidError, match=problem):
                 of()
+        group.prepare("all_reduce", memory, other, count=48).close()  # a part of each, as it is asked for
         memory.close()
         with pytest.raises(mscclgo.InvalidError, match="closed"):
             group.prepare("all_reduce", memory)
