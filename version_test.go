@@ -10,7 +10,7 @@ import (
 )
 
 // TestVersion compares Version with the changelog: its newest release, or a version
-// in development whose changes are listed as unreleased.
+// in development whose changes are listed as unreleased; and with the Python package's.
 func TestVersion(t *testing.T) {
 	parts := regexp.MustCompile(`^v(0\.\d+\.\d+)(-dev)?$`).FindStringSubmatch(mscclgo.Version)
 	if parts == nil {
@@ -30,5 +30,21 @@ func TestVersion(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, string(heading[1])); diff != "" {
 		t.Errorf("the newest version in CHANGELOG.md (-want +got):\n%s", diff)
+	}
+
+	const python = "python/mscclgo/_version.py"
+	if text, err = os.ReadFile(python); err != nil {
+		t.Fatal(err)
+	}
+	want = parts[1]
+	if parts[2] != "" {
+		want += ".dev0"
+	}
+	version := regexp.MustCompile(`(?m)^__version__ = "(.*)"$`).FindSubmatch(text)
+	if version == nil {
+		t.Fatalf("%s has no __version__", python)
+	}
+	if diff := cmp.Diff(want, string(version[1])); diff != "" {
+		t.Errorf("the version in %s (-want +got):\n%s", python, diff)
 	}
 }

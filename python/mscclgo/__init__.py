@@ -30,7 +30,7 @@ from ._config import Config
 from ._elastic import Elastic, Member
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
-from ._library import LOG, VERSION, call, integer, library
+from ._library import LOG, call, integer, library
 from ._messages import Messages
 from ._module import Kernel, Launch, Module
 from ._precompile import precompile
@@ -38,8 +38,7 @@ from ._prepared import Prepared
 from ._proxy import Proxy, Trigger
 from ._rendezvous import Rendezvous
 from ._stream import Capture, Event, Graph, Stream
-
-__version__ = "%d.%d.%d" % VERSION
+from ._version import __version__ as __version__
 
 __all__ = [
     "AbortedError",

@@ -10,6 +10,7 @@ import struct
 from typing import Any, Callable, NoReturn, Optional, Tuple
 
 from ._errors import KINDS, Error, InvalidError, UnsupportedError
+from ._version import __version__
 
 fast: Any  # _fast, or None where it is not built, or not for this Python: all works without
 try:
@@ -19,7 +20,7 @@ try:
 except ImportError:
     fast = None
 
-VERSION = (0, 1, 0)  # of the header that this package was made for
+VERSION = tuple(int(n) for n in __version__.split(".")[:3])  # of the header that this package was made for
 
 # The functions that return a status: the types of their parameters, one letter each.
 _TYPES = {

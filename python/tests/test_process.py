@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any, List, Optional
 
@@ -364,21 +365,22 @@ def test_default_group() -> None:
         assert list(inspect.signature(getattr(mscclgo, name)).parameters.values()) == method, name
 
 
-def wheel_version() -> Optional[str]:
-    from importlib import metadata
-
-    try:
-        return metadata.version("mscclgo")
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def test_version() -> None:
-    assert mscclgo.__version__ == "%d.%d.%d" % _library.VERSION
+    release = "%d.%d.%d" % _library.VERSION
+    assert mscclgo.__version__ in (release, release + ".dev0")
     number = _library.library.mscclgo_version()
     assert (number >> 16, number >> 8 & 255, number & 255) == _library.VERSION
-    installed = wheel_version()
-    assert installed is None or installed.startswith(mscclgo.__version__)
+
+
+def test_wheel() -> None:
+    """What is installed has the package's version, and its license."""
+    try:
+        wheel = metadata.distribution("mscclgo")
+    except metadata.PackageNotFoundError:
+        pytest.skip("the package is not installed from its wheel")
+    assert wheel.version == mscclgo.__version__
+    assert wheel.metadata["License-Expression"] == "MIT" and wheel.metadata.get_all("License-File") == ["LICENSE"]
+    assert (wheel.read_text("licenses/LICENSE") or "").startswith("MIT License\n")
 
 
 def test_packaged_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
