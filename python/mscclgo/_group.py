@@ -145,7 +145,8 @@ class Group(Owner):
         call(library.mscclgo_group_destroy, self._handle)
 
     def _interrupted_close(self, error: BaseException, call: Waiting) -> None:
-        call.used = in_use()
+        # Of arrays that wrap tensors of other code too, which let go of them below.
+        call.used = in_use(), [array._owner for array in list(self._arrays)]
         if self._is_part:
             self._late.append(call)
         self._linger()

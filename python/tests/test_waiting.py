@@ -117,7 +117,7 @@ def test_errors_go() -> None:
 
 
 def test_work_of_interrupted_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What work uses lives until the group that another thread closes has waited for it."""
+    """What work uses, and what arrays wrap, lives until the group that another thread closes has waited for it."""
     with mscclgo.Rendezvous() as r:
         group = connect(r.id)
     kernel = group.compile(
@@ -132,7 +132,10 @@ def test_work_of_interrupted_close(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, to in zip(streams, tensors):
         kernel[1, 1](stream, flag, to, to.size)
     tensors.clear()
-    del to, stream
+    wrapped = np.asarray(group.empty(4))
+    array = group.wrap(wrapped)  # which peers may reach as long
+    there.append(weakref.ref(wrapped))
+    del to, stream, wrapped
     streams.pop()  # one is dropped before, and one after
 
     def interrupt(call: _waiting.Waiting) -> None:
