@@ -33,6 +33,7 @@ _STRUCTS = {
 # What _fast takes of a parameter without asking its packer; see _fast_kernel.c.
 _ASK, _QUICK_SIGNED, _QUICK_UNSIGNED, _QUICK_FLOAT, _QUICK_BOOL, _QUICK_POINTER, _QUICK_STRUCT = range(7)
 _CHANNEL_BITS = {"MemoryChannelHandle": 29, "PortChannelHandle": 30}
+_READ_ONLY_BIT = 28
 
 # Pointers to these take elements of any type: they are bytes.
 _BYTES = ("char", "unsigned char", "uint8_t")
@@ -73,17 +74,19 @@ class Packer:
         elif kind == KIND_POINTER and size == 8:
             self.code, self._how = "Q", Packer._pointer
             self._elements = _elements(described, to)
+            self._may_write = _may_write(self._type, to)
             self._types = self._quick_types()
         else:
             self.code, self._how = f"{size}s", Packer._struct if kind == KIND_STRUCT else Packer._unknown
 
     def _quick_types(self) -> int:
-        """The elements and the channels' handles that a pointer takes, for _fast: a set of bits."""
-        elements = self._elements
+        """The elements and the channels' handles that a pointer takes, and whether read-only ones too, for _fast:
+        a set of bits."""
+        elements, read_only = self._elements, 0 if self._may_write else 1 << _READ_ONLY_BIT
         if elements is not None:
-            return sum(1 << bit for name, bit in BITS.items() if name in elements)
+            return sum(1 << bit for name, bit in BITS.items() if name in elements) | read_only
         handles = sum(1 << bit for name, bit in _CHANNEL_BITS.items() if self._to not in HANDLES or self._to == name)
-        return (1 << 32) - 1 & ~sum(1 << bit for bit in _CHANNEL_BITS.values()) | handles
+        return (1 << 32) - 1 & ~sum(1 << bit for bit in (*_CHANNEL_BITS.values(), _READ_ONLY_BIT)) | handles | read_only
 
     def quick(self, offset: int) -> Any:
         """Returns what _fast.Kernel takes of the parameter at a place of the block."""
@@ -181,6 +184,8 @@ class Packer:
             self._refuse(_text(error))
         if elements is not None and memory.dtype not in elements:
             self._refuse(f"the tensor has elements of {memory.dtype}")
+        if self._may_write and not memory.writable:
+            self._refuse("the tensor is read-only, which only a pointer to const takes")
         return address
 
     def _address(self, channels: _Channels, held: List[Any]) -> int:
@@ -258,6 +263,15 @@ class Packer:
         except InvalidError as error:
             self._refuse(_text(error))
         return self._whole(argument, struct.pack("=Q", address))
+
+
+def _may_write(type: str, to: str) -> bool:
+    """Whether a pointer of a type in the source is one to what is not const. to is the name of that without
+    const, and of no typedef: where the type's is another, or is not that of a pointer, const may be in a
+    typedef, and the answer is no."""
+    pointee = type[:-1].replace("volatile ", "").replace(" volatile", "")
+    known = pointee in (to, "void") or _STRUCTS.get(pointee) == _STRUCTS.get(to, to)
+    return type.endswith("*") and known and not pointee.endswith(" const")
 
 
 def _elements(described: ParameterType, name: str) -> Optional[FrozenSet[str]]:

@@ -5,12 +5,14 @@
 typedef enum { ASK = 0, SIGNED, UNSIGNED, FLOAT, BOOLEAN, POINTER, STRUCT } how;
 
 // The bits of parameter.types beyond those of the types of elements.
-enum { MEMORY_CHANNELS = 29, PORT_CHANNELS = 30 };
+enum { READ_ONLY = 28, MEMORY_CHANNELS, PORT_CHANNELS };
 
 typedef struct {
   uint32_t offset, bytes;
   how how;
-  uint32_t types;  // of elements, and of handles of channels, that a pointer takes: a set of bits
+  // Of elements, and of handles of channels, that a pointer takes, and whether it takes what is read-only: a set
+  // of bits.
+  uint32_t types;
   PyObject* pack;  // of Packer.bytes, for all else
 } parameter;
 
@@ -100,6 +102,7 @@ static int pack_pointer(const parameter* p, const caller* c, PyObject* argument,
   if (PyLong_Check(argument) || PyFloat_Check(argument) || PyBytes_Check(argument)) return 0;
   place found;
   if (!find(c, argument, &found) || !(p->types >> found.type & 1) || (found.own && !found.address)) return 0;
+  if (found.read_only && !(p->types >> READ_ONLY & 1)) return 0;
   memcpy(to, &found.address, sizeof found.address);
   if (found.exchange) f->exchange = found.exchange;
   return found.own && PyList_Append(f->held, argument) ? -1 : 1;

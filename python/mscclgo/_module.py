@@ -78,7 +78,8 @@ class Kernel(Owner):
     - for a pointer: a tensor, channels, channels[i, rank], a Pointer, or None. Where it points to
       numbers of C++ or CUDA, also by names of the program's own for their types, the elements of a
       tensor are such numbers; whether integers are signed does not matter. Pointers to all else,
-      and to void, char, unsigned char and uint8_t, which are bytes, take elements of any type;
+      and to void, char, unsigned char and uint8_t, which are bytes, take elements of any type. Only
+      pointers to const take tensors that are read-only;
     - for an integer: an int or a bool that is in its range;
     - for a float: a float, which is rounded, or an int that it is exactly;
     - for a bool: a bool, 0 or 1;

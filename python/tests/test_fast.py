@@ -372,6 +372,26 @@ def test_kernel(caller: Any) -> None:
             kernel.launch(*wrong)
 
 
+def test_kernel_read_only(caller: Any) -> None:
+    """What is read-only is for pointers that take it; their packers are asked, and not those of others."""
+    fast.learn(Interface, None)
+    on, read_only, asked = stream(44), Interface(data=(0x3000, True)), []
+
+    def ask(argument: Any, held: List[Any]) -> bytes:
+        asked.append(argument)
+        return b"?" * 8
+
+    for types, tensor, want in (
+        (1, Interface(), struct.pack("Q", 0x3000)),
+        (1, read_only, b"?" * 8),
+        (1 | 1 << 28, read_only, struct.pack("Q", 0x3000)),
+    ):
+        for emptied in (made, launched, asked):
+            emptied.clear()
+        assert fast.Kernel(caller, None, LAUNCH, 55, ((0, 8, POINTER, types, ask),)).launch(66, on, (tensor,)) == 0
+        assert launched[0][3] == want and asked == [tensor] * (want[0] == ord("?"))
+
+
 def test_kernel_layouts(caller: Any) -> None:
     def kernel(*parameters: Any) -> Any:
         return fast.Kernel(caller, None, LAUNCH, 55, tuple((*p, lambda argument, held: argument) for p in parameters))

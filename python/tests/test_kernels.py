@@ -303,6 +303,35 @@ def test_pointers_refused(group: mscclgo.Group, typed: mscclgo.Module) -> None:
         assert text.startswith(f"mscclgo: launch pointers: parameter {names[at]}, and ") and says in text and "\n" not in text and text.count("launch") == 1
 
 
+def test_read_only(group: mscclgo.Group) -> None:
+    """Read-only tensors are for pointers to const alone, where no typedef may have it."""
+    kernel = group.compile(
+        """
+        #include <cuda_fp16.h>
+        typedef const float scalar;
+        typedef const float* where;
+        struct Pair { int a; float b; };
+        extern "C" __global__ void k(bool* same, const float* a, const volatile int* b, const void* c, float* const* const d, const half* e, scalar* f,
+                                     where g, const Pair* h, const char* __restrict__ i, float* j, volatile int* k, void* l, const float** m, half* n,
+                                     Pair* o, char* __restrict__ p, uint32_t* const q) { *same = (void*)a == c; }
+        """
+    ).k
+    same, array = np.zeros(1, "bool"), np.asarray(group.empty(4))
+    array.flags.writeable = False
+    integers, halves, shorts = array.view("int32"), array.view("float16"), array.view("int16")
+    right = [array, integers, array, array, halves, array, array, shorts, array]
+    kernel[1, 1](None, same, *right, *(8 * [None]))
+    group.synchronize()
+    assert same[0]
+    wrong = "float*", array, "volatile int*", integers, "void*", shorts, "const float**", array, "half*", halves, "Pair*", array, "char*", array, "uint32_t*", integers
+    for at, (type, tensor) in enumerate(zip(wrong[::2], wrong[1::2])):
+        arguments: List[Any] = 8 * [None]
+        arguments[at] = tensor
+        with pytest.raises(mscclgo.InvalidError) as caught:
+            kernel[1, 1](None, same, *right, *arguments)
+        assert str(caught.value).endswith(f"is a {type}, and the tensor is read-only, which only a pointer to const takes")
+
+
 def test_typedefs(group: mscclgo.Group) -> None:
     """What pointers point to by names of the program's own."""
     kernel = group.compile(
