@@ -3,7 +3,8 @@
 
 PyTypeObject *own_array, *own_stream, *own_memory_channels, *own_port_channels, *own_group, *own_peer_memory,
     *caller_type;
-PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface, *name_is_neg;
+PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface, *name_is_neg,
+    *name_capture;
 
 int invoke(word function, const word* a, Py_ssize_t count) {
   void (*f)(void) = (void (*)(void))(uintptr_t)function;
@@ -115,6 +116,7 @@ PyMODINIT_FUNC PyInit__fast(void) {
   name_bytes = PyUnicode_InternFromString("_bytes");
   name_interface = PyUnicode_InternFromString("__cuda_array_interface__");
   name_is_neg = PyUnicode_InternFromString("is_neg");
+  name_capture = PyUnicode_InternFromString("_capture");
   PyObject* made = PyModule_Create(&module);
   PyObject* callers = made ? PyType_FromSpec(&caller_spec) : NULL;
   PyObject* kernels = callers ? PyType_FromSpec(&kernel_spec) : NULL;

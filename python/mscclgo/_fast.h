@@ -75,7 +75,8 @@ typedef struct {
 // The package's own types, and the names of attributes.
 extern PyTypeObject *own_array, *own_stream, *own_memory_channels, *own_port_channels, *own_group,
     *own_peer_memory;
-extern PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface, *name_is_neg;
+extern PyObject *name_place, *name_handle, *name_kept, *name_keep, *name_bytes, *name_interface, *name_is_neg,
+    *name_capture;
 
 // find finds a tensor of the group's device, or returns false, without an exception. The type of elements may
 // be one that only kernels take.
@@ -90,7 +91,8 @@ PyObject* export_tensor(PyObject* self, PyObject* args);
 // learn_type is learn of the module.
 PyObject* learn_type(PyObject* self, PyObject* args);
 
-// stream_handle returns the handle of a Stream, or 0.
+// stream_handle returns the handle of a Stream, or 0. One that captures is left to the code in Python, which
+// has the graph keep more than calls do: see Stream.keep_for.
 word stream_handle(PyObject* stream);
 
 // current returns the Stream of a framework's current stream, borrowed, or NULL if there is no Stream yet.

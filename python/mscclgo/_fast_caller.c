@@ -2,8 +2,10 @@
 #include "_fast.h"
 
 word stream_handle(PyObject* stream) {
-  PyObject* number = PyObject_GetAttr(stream, name_handle);
+  PyObject* capture = PyObject_GetAttr(stream, name_capture);
+  PyObject* number = capture == Py_None ? PyObject_GetAttr(stream, name_handle) : NULL;
   word handle = number ? PyLong_AsUnsignedLongLong(number) : 0;
+  Py_XDECREF(capture);
   Py_XDECREF(number);
   if (PyErr_Occurred()) {
     PyErr_Clear();

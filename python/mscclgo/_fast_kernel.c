@@ -10,8 +10,8 @@ enum { READ_ONLY = 28, MEMORY_CHANNELS, PORT_CHANNELS };
 typedef struct {
   uint32_t offset, bytes;
   how how;
-  // Of elements, and of handles of channels, that a pointer takes, and whether it takes what is read-only: a set
-  // of bits.
+  // Of elements, and of handles of channels, that a pointer takes, and whether it takes what is read-only: a
+  // set of bits.
   uint32_t types;
   PyObject* pack;  // of Packer.bytes, for all else
 } parameter;

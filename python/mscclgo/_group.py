@@ -43,6 +43,10 @@ class Group(Owner):
     handle; None means the current one: PyTorch's where that runs on the device, else one of the
     group.
 
+    A Graph of this package keeps what its work uses. One that other code captures, such as PyTorch's, does
+    not: the tensors, Arrays and Modules of its work must live as long as it is launched. PyTorch's graphs
+    want that of tensors that were made before the capture anyway.
+
     As a context manager, a group is aborted if the body raises, and else closed.
     """
 
@@ -372,7 +376,7 @@ class Group(Owner):
 
     def address(self, tensor: Any, held: List[Any], written: bool = True) -> Tuple[int, _memory.Memory]:
         """Returns where the tensor is for kernels, and adds what must live until their work is done to
-        held, which the caller passes to Stream.keep once it has queued the work: an Array, or what
+        held, which the caller passes to Stream.keep_for once it has queued the work: an Array, or what
         wraps memory of the host. A framework keeps its tensors of a GPU as it does for kernels of its
         own, if they live until the work is queued."""
         memory = _memory.of(tensor)
@@ -591,8 +595,7 @@ class Group(Owner):
             try:
                 call(getattr(library, "mscclgo_" + name), self._handle, on._handle, to, at, count, number, *more)
             finally:  # also after a signal's exception, which comes once the work is queued
-                on.keep(held)
-            used  # live until here, also after an interrupt
+                on.keep_for(held, used)  # which live until here, also after an interrupt
 
         self._first((name, count, number, more), queue)
         if self._quick is not None:
@@ -668,8 +671,7 @@ class Group(Owner):
             try:
                 call(library.mscclgo_all_to_all_v, self._handle, on._handle, *places, array(*sends), array(*receives), number)
             finally:  # also after a signal's exception, which comes once the work is queued
-                on.keep(held)
-            used  # live until here, also after an interrupt
+                on.keep_for(held, used)  # which live until here, also after an interrupt
 
         self._first(("all_to_all_v", number), queue)
 
@@ -733,8 +735,7 @@ class Group(Owner):
             try:
                 call(getattr(library, "mscclgo_" + name), self._handle, on._handle, *what)
             finally:  # also after a signal's exception, which comes once the work is queued
-                on.keep(held)
-            tensor  # lives until here, also after an interrupt
+                on.keep_for(held, [tensor])  # which lives until here, also after an interrupt
 
         self._first(MESSAGES, queue)
 

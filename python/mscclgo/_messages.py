@@ -49,21 +49,21 @@ class Messages:
         try:
             if error is None and packed is not None:
                 if MESSAGES in self._group._met:
-                    self._queue(packed, self._held)
+                    self._queue(packed, self._held, self._tensors)
                 else:
                     held, tensors = self._held, self._tensors
                     self._group._first(MESSAGES, lambda: self._queue(packed, held, tensors))
         finally:
             self._tensors, self._held = [], []
 
-    def _queue(self, packed: List[bytes], held: List[Any], tensors: Sequence[Any] = ()) -> None:
+    def _queue(self, packed: List[bytes], held: List[Any], tensors: Sequence[Any]) -> None:
         """Launches messages. The tensors live as long as the call, also after an interrupt."""
         first, all = self._first or self._stream, b"".join(packed)
         try:
             status = _launch(self._group._handle, all, len(packed))
         finally:  # also after a signal's exception, which comes once they are queued
             if first is not None and packed:
-                first.keep(held)
+                first.keep_for(held, tensors)
         if status:
             raise failure(status)
 

@@ -180,7 +180,7 @@ class Launch:
         try:
             status = _launch(kernel._handle, on._handle, self._address, block, len(block))
         finally:  # also after a signal's exception, which comes once the kernel is queued
-            on.keep(held)
+            on.keep_for(held, arguments)
         if status:
             raise failure(status)
 

@@ -141,6 +141,11 @@ class Stream(Owner):
         event._capture = None if self._capture is None else weakref.ref(self._capture)
         return event
 
+    def keep_for(self, held: Sequence[Any], used: Sequence[Any]) -> None:
+        """Keeps what is held for work that was queued; see Group.address. Of a capture it is all that is used: no
+        framework sees the launches of the graph."""
+        self.keep(held if self._capture is None else [*held, *used])
+
     def keep(self, objects: Sequence[Any]) -> None:
         """Keeps objects alive until the work that is queued is done. It is called once what uses them
         was queued: until then the caller holds them."""
@@ -210,7 +215,8 @@ class Capture:
 
 
 class Graph(Owner):
-    """Captured work, which can be launched any number of times. It keeps the tensors it uses."""
+    """Captured work, which can be launched any number of times. It keeps the tensors it uses, also those
+    of other code, which must not be given other memory, as by a resize."""
 
     def __init__(self, group: Group, handle: int, kept: List[Any]) -> None:
         self._group = group

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import weakref
-from typing import Any, Optional
+from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 import pytest
@@ -190,6 +191,59 @@ def test_capture_forks(together: Any) -> None:
         del capture
         group.synchronize(side)
         assert kept() is None
+
+    together(2, body)
+
+
+class OnGPU:
+    """A tensor of other code, as on a GPU, in the memory of an array."""
+
+    def __init__(self, array: mscclgo.Array) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = {"shape": array.shape, "typestr": "<f4", "data": (array.pointer, False), "version": 3}
+
+
+def test_capture_keeps_tensors(together: Any) -> None:
+    """A graph keeps tensors that a framework does not keep for it, of all calls."""
+
+    def messages(group: mscclgo.Group, x: Any, y: Any, stream: mscclgo.Stream) -> None:
+        with group.messages(stream) as m:
+            m.send(x, 1 - group.rank)
+            m.recv(y, 1 - group.rank)
+
+    def in_turn(group: mscclgo.Group, x: Any, y: Any, stream: mscclgo.Stream) -> None:
+        for call, tensor in ((group.send, x), (group.recv, y))[:: 1 - 2 * group.rank]:
+            call(tensor, 1 - group.rank, stream)
+
+    def body(group: mscclgo.Group) -> None:
+        module = group.compile('extern "C" __global__ void add(float* to, const float* from) { to[threadIdx.x] += from[threadIdx.x]; }')
+        calls: Dict[str, Callable[[Any, Any, mscclgo.Stream], Any]] = {
+            "all_reduce": lambda x, y, stream: group.all_reduce(x, y, stream=stream),
+            "all_to_all": lambda x, y, stream: group.all_to_all(x, y, stream=stream),
+            "all_to_all_v": lambda x, y, stream: group.all_to_all_v(x, y, [5, 5], [5, 5], stream),
+            "messages": lambda x, y, stream: messages(group, x, y, stream),
+            "send": lambda x, y, stream: in_turn(group, x, y, stream),
+            "kernel": lambda x, y, stream: module.add[1, 10](stream, x, y),
+        }
+        group._host_memory = False
+        stream = group.new_stream()
+        for name, call in calls.items():
+            x, y = OnGPU(group.empty(10)), OnGPU(group.empty(10))
+            call(x, y, stream)
+            group.synchronize(stream)
+            there = [weakref.ref(x), weakref.ref(y)]
+            with stream.capture() as capture:
+                call(x, y, stream)
+            del x, y
+            group.synchronize(stream)
+            gc.collect()
+            assert all(t() is not None for t in there), name
+            capture.graph.launch(stream)
+            group.synchronize(stream)
+            del capture
+            group.synchronize(stream)
+            gc.collect()
+            assert all(t() is None for t in there), name
 
     together(2, body)
 

@@ -85,7 +85,7 @@ VOUCHED = 0x10000
 
 def stream(handle: int) -> Any:
     of = mscclgo.Stream.__new__(mscclgo.Stream)
-    of._handle, of._kept, of._look = handle, [], 100
+    of._handle, of._kept, of._look, of._capture = handle, [], 100, None
     return of
 
 
@@ -370,6 +370,27 @@ def test_kernel(caller: Any) -> None:
     for wrong in ((), (66, on), (66, on, simple), ("66", on, tuple(simple))):
         with pytest.raises(TypeError):
             kernel.launch(*wrong)
+
+
+def test_capture(caller: Any) -> None:
+    """The code in Python makes the calls on a stream that captures, as the graph keeps all tensors."""
+    capturing = stream(44)
+    capturing._capture = object()
+    current_captures = fast.Caller(GROUP, DEVICE, 3, 2, {0x77: capturing})
+    for of, on in ((caller, capturing), (current_captures, None)):
+        of.meet(ADDRESS, 24, 0, (4,))
+        kernel = fast.Kernel(of, None, LAUNCH, 55, ((0, 8, POINTER, 1, None),))
+        calls = (
+            lambda: of.collect(ADDRESS, on, Tensor(), Tensor(), (1, 1), (4,)),
+            lambda: of.transfer(ADDRESS, on, False, Tensor(), 1),
+            lambda: kernel.launch(66, on, (Tensor(),)),
+        )
+        for capturing._capture in (object(), None):
+            for call in calls:
+                made.clear()
+                launched.clear()
+                captures = capturing._capture is not None
+                assert call() == -captures and bool(made or launched) == (not captures)
 
 
 def test_kernel_read_only(caller: Any) -> None:

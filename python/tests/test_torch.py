@@ -130,6 +130,33 @@ def test_graph() -> None:
     ranks(2, body)
 
 
+def test_own_graph_keeps_tensors() -> None:
+    """A graph of this package keeps PyTorch's tensors: their memory is not given to others."""
+
+    def body(group: mscclgo.Group) -> None:
+        stream = group.new_stream()
+        x, y = torch.ones(1 << 16, device="cuda"), torch.zeros(1 << 16, device="cuda")
+        others = [torch.full_like(x, 5) for _ in range(8)]
+        assert bool((others[0] == 5).all())  # its kernels are loaded
+        others.clear()
+        settle(group)
+        group.all_reduce(x, y, stream=stream)
+        group.synchronize(stream)
+        there = {x.data_ptr(), y.data_ptr()}
+        with stream.capture() as capture:
+            group.all_reduce(x, y, stream=stream)
+        del x, y
+        others = [torch.full((1 << 16,), 5.0, device="cuda") for _ in range(8)]
+        assert not there & {t.data_ptr() for t in others}
+        settle(group)
+        capture.graph.launch(stream)
+        group.synchronize(stream)
+        settle(group)
+        assert all(bool((t == 5).all()) for t in others)
+
+    ranks(2, body)
+
+
 def test_prepared_shared_with_torch() -> None:
     """An array that peers reach is a tensor of PyTorch too."""
 
