@@ -219,6 +219,25 @@ func TestDiesWhileWaiting(t *testing.T) {
 
 // TestServerAgain has the server end and another open at its address: groups go on, and
 // their members come to it.
+// TestLeave has members leave while they wait, and as ranks, and come again.
+func TestLeave(t *testing.T) {
+	noLeaks(t)
+	e := elastic(t, ElasticOptions{Min: 2, Max: 2, Settle: 50 * time.Millisecond})
+	members := newMembers(t, e, 3)
+	members[0].Leave() // it was not there
+	result := come(testContext(t), t, e, members[0])
+	members[0].Leave()
+	if err := <-result; !errors.Is(err, mscclgo.ErrAborted) || !strings.Contains(err.Error(), "the member leaves") {
+		t.Errorf("the error of Next is %v", err)
+	}
+	bs := next(t, members[1:])
+	closeAll(bs)
+	for _, m := range members[1:] {
+		m.Leave()
+	}
+	next(t, members[:2]) // nobody waits for the third
+}
+
 func TestServerAgain(t *testing.T) {
 	noLeaks(t)
 	e := elastic(t, ElasticOptions{Settle: 300 * time.Millisecond})

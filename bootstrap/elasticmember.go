@@ -28,6 +28,8 @@ type Member struct {
 	told       bool
 	leftOut    uint64 // the generation that formed without this process
 	closed     bool
+	stay       context.Context // for each Next, until Leave
+	stop       context.CancelCauseFunc
 	life       context.Context
 	cancel     context.CancelFunc
 	wg         sync.WaitGroup
@@ -65,6 +67,7 @@ func NewMember(o Options) (*Member, error) {
 	}
 	rand.Read(m.process[:])
 	m.life, m.cancel = context.WithCancel(context.Background())
+	m.stay, m.stop = context.WithCancelCause(m.life)
 	return m, nil
 }
 
@@ -92,11 +95,17 @@ func (m *Member) Newcomers() <-chan struct{} {
 //
 // It waits for the server, and for a generation, until ctx ends.
 //
-// Errors: ErrTimeout and ErrAborted when ctx ends; those of [Connect], after which Next
-// may be called again.
+// Errors: ErrTimeout and ErrAborted when ctx ends; ErrAborted for [Member.Leave]; those of
+// [Connect], after which Next may be called again.
 func (m *Member) Next(ctx context.Context) (*Bootstrap, error) {
 	m.next.Lock()
 	defer m.next.Unlock()
+	m.mu.Lock()
+	stay := m.stay
+	m.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(stay, func() { cancel(context.Cause(stay)) })()
 	a, err := m.await(ctx)
 	if err != nil {
 		return nil, err
@@ -257,6 +266,24 @@ func (m *Member) listen(s *session) {
 func (m *Member) abort(b *Bootstrap, generation uint64) {
 	b.Abort(mscclgo.Errorf(mscclgo.ErrAborted, opNext,
 		"the others went on without this rank after generation %d: it did not come back in time; call Next to come again", generation).At(b.rank, mscclgo.NoRank))
+}
+
+// Leave has this process leave the server until Next is called again. A Next that waits ends,
+// with ErrAborted. Bootstraps stay the caller's.
+func (m *Member) Leave() {
+	m.mu.Lock()
+	m.stop(errors.New("the member leaves"))
+	m.mu.Unlock()
+	m.next.Lock()
+	defer m.next.Unlock()
+	m.mu.Lock()
+	s := m.session
+	m.stay, m.stop = context.WithCancelCause(m.life)
+	m.mu.Unlock()
+	if s != nil {
+		s.nc.Close()
+		<-s.ended
+	}
 }
 
 // Close leaves the server. Bootstraps stay the caller's. It is safe to call twice, and does

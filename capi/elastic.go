@@ -153,6 +153,14 @@ func capi_member_newcomers(handle C.uintptr_t, wait *C.int) C.mscclgo_status {
 	})
 }
 
+//export capi_member_leave
+func capi_member_leave(handle C.uintptr_t) C.mscclgo_status {
+	return withMember("leave the elastic server", handle, func(m *member) error {
+		m.Leave()
+		return nil
+	})
+}
+
 //export capi_member_destroy
 func capi_member_destroy(handle C.uintptr_t) C.mscclgo_status {
 	return call(func() error { return objects.destroy("destroy a member", aMember, handle) })

@@ -110,6 +110,7 @@ CALL(member_reform, (mscclgo_member member, mscclgo_group group, int64_t timeout
      (ID(member), ID(group), timeout_ms))
 CALL(member_generation, (mscclgo_member member, uint64_t* generation), (ID(member), generation))
 CALL(member_newcomers, (mscclgo_member member, int* waiting), (ID(member), waiting))
+CALL(member_leave, (mscclgo_member member), (ID(member)))
 CALL(member_destroy, (mscclgo_member member), (ID(member)))
 CALL(memory_channels_reform, (mscclgo_memory_channels channels, int* captured), (ID(channels), captured))
 CALL(port_channels_reform, (mscclgo_port_channels channels, mscclgo_proxy proxy, int* captured),

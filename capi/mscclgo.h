@@ -429,8 +429,8 @@ MSCCLGO_API mscclgo_status mscclgo_member_create(const char* id, const mscclgo_g
 // that it opens. timeout_ms bounds the wait for the server and the generation. After an error it may be
 // called again. Collective.
 //
-// Errors: MSCCLGO_TIMEOUT when no generation has formed; those of mscclgo_group_connect, as when a rank ends
-// before all are connected.
+// Errors: MSCCLGO_TIMEOUT when no generation has formed; MSCCLGO_ABORTED for mscclgo_member_leave; those of
+// mscclgo_group_connect, as when a rank ends before all are connected.
 MSCCLGO_API mscclgo_status mscclgo_member_connect(mscclgo_member member, int64_t timeout_ms,
                                                   mscclgo_group* group);
 
@@ -448,6 +448,11 @@ MSCCLGO_API mscclgo_status mscclgo_member_generation(mscclgo_member member, uint
 // 0. It asks nobody, and may differ among ranks: they agree, as by mscclgo_group_all_gather, to re-form the
 // group.
 MSCCLGO_API mscclgo_status mscclgo_member_newcomers(mscclgo_member member, int* waiting);
+
+// mscclgo_member_leave has this process leave the server until the next call that waits for a generation. A
+// call of another thread that waits for one ends, and is MSCCLGO_ABORTED. One that opens the device before it
+// waits, or has met the other ranks, goes on. Groups stay.
+MSCCLGO_API mscclgo_status mscclgo_member_leave(mscclgo_member member);
 
 // mscclgo_member_destroy leaves the server. Groups stay.
 MSCCLGO_API mscclgo_status mscclgo_member_destroy(mscclgo_member member);

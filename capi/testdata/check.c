@@ -1932,6 +1932,15 @@ static void* wait_for_second(void* id) {
   return NULL;
 }
 
+static void* wait_for_generation(void* member) {
+  mscclgo_group g;
+  entered = 1;
+  FAILS(MSCCLGO_ABORTED, "the member leaves", mscclgo_member_connect(member, -1, &g));
+  FAILS(MSCCLGO_ABORTED, "the member leaves", mscclgo_member_reform(member, lone, -1));
+  entered = 0;
+  return NULL;
+}
+
 static int reform_here(void* user, const mscclgo_trigger* t, char* why) {
   (void)t, (void)why;
   FAILS(MSCCLGO_INVALID, "a handler calls it", mscclgo_group_reform(lone, user, 0, 1, -1));
@@ -1978,8 +1987,14 @@ static void reform_refused(void) {
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_member_reform(m, NULL, -1));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_member_reform(NULL, lone, -1));
   FAILS(MSCCLGO_TIMEOUT, "no generation formed", mscclgo_member_reform(m, lone, 300));
+  entered = 0;
+  pthread_create(&other, NULL, wait_for_generation, m);
+  while (!entered) usleep(1000);
+  for (; entered; usleep(10000)) OK(mscclgo_member_leave(m));
+  pthread_join(other, NULL);
   OK(mscclgo_group_barrier(lone, -1));  // all is as before
   OK(mscclgo_member_destroy(m));
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_member_leave(m));
   OK(mscclgo_elastic_destroy(e));
   FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_elastic_id(e, elastic_id, sizeof elastic_id));
 
