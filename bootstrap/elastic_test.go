@@ -223,19 +223,28 @@ func TestDiesWhileWaiting(t *testing.T) {
 func TestLeave(t *testing.T) {
 	noLeaks(t)
 	e := elastic(t, ElasticOptions{Min: 2, Max: 2, Settle: 50 * time.Millisecond})
-	members := newMembers(t, e, 3)
+	members := newMembers(t, e, 4)
 	members[0].Leave() // it was not there
 	result := come(testContext(t), t, e, members[0])
 	members[0].Leave()
 	if err := <-result; !errors.Is(err, mscclgo.ErrAborted) || !strings.Contains(err.Error(), "the member leaves") {
 		t.Errorf("the error of Next is %v", err)
 	}
-	bs := next(t, members[1:])
-	closeAll(bs)
-	for _, m := range members[1:] {
+	waitUntil(t, "the server learns of it", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.comers) == 0
+	})
+	closeAll(next(t, members[1:3]))
+	for _, m := range members[1:3] {
 		m.Leave()
 	}
-	next(t, members[:2]) // nobody waits for the third
+	next(t, []*Member{members[0], members[3]}) // nobody waits for those of before
+	members[1].Close()
+	members[1].Leave()
+	if _, err := members[1].Next(testContext(t)); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("the error of Next of a closed member is %v", err)
+	}
 }
 
 func TestServerAgain(t *testing.T) {

@@ -67,7 +67,7 @@ func NewMember(o Options) (*Member, error) {
 	}
 	rand.Read(m.process[:])
 	m.life, m.cancel = context.WithCancel(context.Background())
-	m.stay, m.stop = context.WithCancelCause(m.life)
+	m.stay, m.stop = context.WithCancelCause(context.Background())
 	return m, nil
 }
 
@@ -278,7 +278,7 @@ func (m *Member) Leave() {
 	defer m.next.Unlock()
 	m.mu.Lock()
 	s := m.session
-	m.stay, m.stop = context.WithCancelCause(m.life)
+	m.stay, m.stop = context.WithCancelCause(context.Background())
 	m.mu.Unlock()
 	if s != nil {
 		s.nc.Close()
