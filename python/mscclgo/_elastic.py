@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+import time
 import warnings
-from typing import Any, Optional
+from typing import Any, Callable, List, Optional
 
 from ._config import Config, pack
-from ._group import Group, _connected, _options, _place
+from ._group import _END, Group, _connected, _options, _place, end_later
 from ._library import ID_BYTES, ElasticOptions, Owner, call, instance, integer, library, make, milliseconds, text
+from ._waiting import Waiting
 
 
 class Elastic(Owner):
@@ -68,7 +71,9 @@ class Elastic(Owner):
 
 class Member(Owner):
     """A process that takes part in the generations of an Elastic, for as long as it is a rank. The arguments
-    are those of connect, for the groups."""
+    are those of connect, for the groups.
+
+    Ctrl-C in a method that waits leaves the server, until such a method is called again."""
 
     _handle = 0
 
@@ -82,6 +87,7 @@ class Member(Owner):
         local_rank: int = 0,
         config: Optional[Config] = None,
     ) -> None:
+        self._late: List[threading.Thread] = []  # that end calls which were interrupted
         options, packed = _options(device, timeout, heartbeat_timeout, scratch, local_rank), pack(config)
         self._handle = make(library.mscclgo_member_create, text("member: the id", id), ctypes.addressof(options), _place(packed))
 
@@ -89,14 +95,30 @@ class Member(Owner):
         """Waits for a generation with this process, for at most timeout seconds, and returns its first group. After
         an error it may be called again. Collective."""
         ms = milliseconds(timeout)
-        return _connected(lambda: make(library.mscclgo_member_connect, self._handle, ms))
+        return _connected(self._next(lambda: make(library.mscclgo_member_connect, self._handle, ms)), self._forsake)
 
     def reform(self, group: Group, timeout: Optional[float] = None) -> None:
         """Waits for the next generation with this process, and makes its group that one, as Group.reform does.
         Collective."""
         of = instance("reform: the group", group, Group)
         ms = milliseconds(timeout)
-        of._follow(lambda: call(library.mscclgo_member_reform, self._handle, of._handle, ms))
+        of._follow(self._next(lambda: call(library.mscclgo_member_reform, self._handle, of._handle, ms)), self._forsake)
+
+    def _next(self, wait: Callable[[], Any]) -> Callable[[], Any]:
+        """Returns what calls a function that waits for a generation, once no thread leaves the server any more."""
+        self._late = [thread for thread in self._late if thread.is_alive()]
+        before = tuple(self._late)  # not the thread that ends this call, if it is interrupted
+
+        def body() -> Any:
+            for thread in before:
+                thread.join()
+            return wait()
+
+        return body
+
+    def _forsake(self, interrupted: Waiting, fail: Callable[[], Any]) -> None:
+        handle = self._handle
+        self._late.append(end_later(interrupted, fail, lambda: library.mscclgo_member_leave(handle)))
 
     @property
     def generation(self) -> int:
@@ -115,9 +137,16 @@ class Member(Owner):
 
     def close(self) -> None:
         """Leaves the server. The group stays."""
-        if self._handle:
+        if not self._handle:
+            return
+        end = time.monotonic() + _END
+        for thread in self._late:
+            thread.join(max(end - time.monotonic(), 0))
+        if any(thread.is_alive() for thread in self._late):  # such as one whose call opens a GPU
+            threading.Thread(target=_destroy, args=(self._handle, self._late), daemon=True).start()
+        else:
             call(library.mscclgo_member_destroy, self._handle)
-            self._handle = 0
+        self._handle = 0
 
     def __enter__(self) -> "Member":
         return self
@@ -128,3 +157,10 @@ class Member(Owner):
     def __del__(self) -> None:
         if self._handle:
             library.mscclgo_member_destroy(self._handle)
+
+
+def _destroy(handle: int, late: List[threading.Thread]) -> None:
+    """Destroys a member once threads have ended."""
+    for thread in late:
+        thread.join()
+    library.mscclgo_member_destroy(handle)

@@ -21,7 +21,7 @@ from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
 from ._proxy import Proxy, Trigger
 from ._stream import Stream, current_handle, handle_of, in_use, sweep
-from ._waiting import Waiting, wait
+from ._waiting import TICK, Waiting, wait
 
 if TYPE_CHECKING:
     from ._fast import Caller
@@ -231,8 +231,8 @@ class Group(Owner):
         self._wait(lambda: call(library.mscclgo_group_reform_collectives, self._handle, ctypes.addressof(right)))
         return bool(right.value)
 
-    def _follow(self, reform: Callable[[], Any]) -> None:
-        """Calls a function that has the library re-form the group."""
+    def _follow(self, reform: Callable[[], Any], forsake: "Optional[Forsake]" = None) -> None:
+        """Calls a function that has the library re-form the group. forsake is as in _connected."""
 
         def body() -> None:
             while self._late:  # while a part or a proxy is closed, its group cannot be re-formed
@@ -246,15 +246,10 @@ class Group(Owner):
             self._begin_anew()
 
         def interrupted(error: BaseException, call: Waiting) -> None:
-            threading.Thread(target=self._give_up, args=(call, encode(reason(error))), daemon=True).start()
+            why = encode(reason(error))
+            (forsake or end_later)(call, lambda: library.mscclgo_group_abort(self._handle, why))
 
         wait(body, interrupted)
-
-    def _give_up(self, call: Waiting, why: bytes) -> None:
-        """Fails the group once an interrupted call has re-formed it."""
-        call.join()
-        if call.error is None:
-            library.mscclgo_group_abort(self._handle, why)
 
     def _drop_destroyed(self, failed: bool = False) -> None:
         """Drops what the library has destroyed with the old group, of which a handler may go on if that failed."""
@@ -809,22 +804,41 @@ def connect(
     return _connected(lambda: make(library.mscclgo_group_connect_configured, place, rank, size, ctypes.addressof(options), _place(packed)))
 
 
-def _connected(connect: Callable[[], int]) -> Group:
-    """Returns the group whose handle a function returns once all ranks are there."""
+def _connected(connect: Callable[[], int], forsake: "Optional[Forsake]" = None) -> Group:
+    """Returns the group whose handle a function returns once all ranks are there. forsake is called after an
+    interrupt, with the call and what fails the group, in place of end_later."""
 
     def interrupted(error: BaseException, call: Waiting) -> None:
-        threading.Thread(target=_forsake, args=(call, encode(reason(error))), daemon=True).start()
+        why = encode(reason(error))
+
+        def fail() -> None:
+            library.mscclgo_group_abort(call.result, why)
+            library.mscclgo_group_destroy(call.result)
+
+        (forsake or end_later)(call, fail)
 
     _compiler.find()
     return Group(wait(connect, interrupted))
 
 
-def _forsake(call: Waiting, why: bytes) -> None:
-    """Fails a group that was interrupted while it connected, if that succeeds."""
-    call.join()
-    if call.error is None:
-        library.mscclgo_group_abort(call.result, why)
-        library.mscclgo_group_destroy(call.result)
+Forsake = Callable[[Waiting, Callable[[], Any]], Any]
+
+
+def end_later(call: Waiting, fail: Callable[[], Any], end: Callable[[], Any] = bool) -> threading.Thread:
+    """Has another thread, which it returns, fail the group that a call makes which was interrupted. end ends the
+    call if it waits; it is called again and again, as the call may not wait yet, and when that has ended."""
+
+    def body() -> None:
+        while not call._has_ended:
+            end()
+            call.join(TICK)
+        end()
+        if call.error is None:
+            fail()
+
+    thread = threading.Thread(target=body, name="mscclgo end_later", daemon=True)
+    thread.start()
+    return thread
 
 
 def _use(group: Group) -> Group:

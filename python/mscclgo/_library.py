@@ -64,6 +64,7 @@ FUNCTIONS = dict(
     member_reform="ppl",
     member_generation="pp",
     member_newcomers="pp",
+    member_leave="p",
     member_destroy="p",
     rendezvous_create="sp",
     rendezvous_id="ppz",

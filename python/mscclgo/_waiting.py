@@ -12,7 +12,7 @@ from typing import Any, Callable, List, Optional
 from ._errors import TimeoutError
 from ._library import milliseconds
 
-_TICK = 0.2  # seconds that a wait lasts before Python looks at signals
+TICK = 0.2  # seconds that a wait lasts before Python looks at signals
 
 
 def in_ticks(wait: Callable[[int], Any], timeout: Optional[float], failed: Callable[[], Any] = bool) -> None:
@@ -21,7 +21,7 @@ def in_ticks(wait: Callable[[int], Any], timeout: Optional[float], failed: Calla
     milliseconds(timeout)  # raises if it is wrong
     left = None if timeout is None else float(timeout)
     while True:
-        tick = milliseconds(_TICK if left is None else min(left, _TICK))
+        tick = milliseconds(TICK if left is None else min(left, TICK))
         try:
             wait(tick)
             return
@@ -29,7 +29,7 @@ def in_ticks(wait: Callable[[int], Any], timeout: Optional[float], failed: Calla
             if failed():
                 raise
             if left is not None:
-                left -= _TICK
+                left -= TICK
                 if left <= 0:
                     raise
 
@@ -66,7 +66,7 @@ class Waiting:
         the lock is taken."""
         end = time.monotonic() + timeout
         # In ticks: a signal that the system gives to another thread does not wake this one.
-        while not self._has_ended and not self._end.acquire(timeout=min(_TICK, max(end - time.monotonic(), 0))):
+        while not self._has_ended and not self._end.acquire(timeout=min(TICK, max(end - time.monotonic(), 0))):
             if time.monotonic() >= end:
                 return
 

@@ -368,6 +368,72 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         group.close()
 
 
+@pytest.mark.parametrize("moment", ["waits", "has met", "re-forms"])
+def test_interrupted_member(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C a member has left the server, also if the group was just made. It may come again."""
+    join, calls, others = _waiting.Waiting.join, [], []  # type: ignore[var-annotated]
+
+    def interrupt(body: Callable[[], Any], after: float = 0.5) -> None:
+        """Calls what waits for at most so many seconds, and is interrupted then."""
+
+        def first(call: _waiting.Waiting, timeout: float = after) -> None:
+            join(call, timeout)
+            if not calls:
+                calls.append(call)
+                raise KeyboardInterrupt
+
+        calls.clear()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(_waiting.Waiting, "join", first)
+            body()
+
+    with mscclgo.Rendezvous() as rendezvous:
+        group = mscclgo.connect(rendezvous.id, 0, 1, device="emu")
+    with mscclgo.Elastic(least=2, most=2, settle=0.05) as server, mscclgo.Member(server.id, device="emu") as other:
+
+        def connect(member: mscclgo.Member, timeout: float = 60) -> mscclgo.Group:
+            """Also where the server learns late that one has left."""
+            while True:
+                try:
+                    return member.connect(timeout)
+                except mscclgo.RemoteError:
+                    pass
+
+        def come() -> threading.Thread:
+            thread = threading.Thread(target=lambda: others.append(connect(other)))
+            thread.start()
+            return thread
+
+        def body() -> None:
+            with mscclgo.Member(server.id, device="emu") as member:
+                member.reform(group) if moment == "re-forms" else member.connect()
+
+        if moment == "has met":
+            there = come()
+            interrupt(body, 60)
+            there.join()
+            with pytest.raises(mscclgo.Error, match="KeyboardInterrupt"):
+                others[0].barrier(20)
+            others.pop().close()
+        else:
+            interrupt(body)
+            with pytest.raises(mscclgo.TimeoutError, match="no generation formed"):
+                other.connect(0.5)
+        assert calls[0]._has_ended
+
+        with mscclgo.Member(server.id, device="emu") as member:
+            interrupt(member.connect)
+            there = come()
+            again = connect(member)
+            there.join()
+            closing = threading.Thread(target=others[0].close)
+            closing.start()
+            again.close()
+            closing.join()
+    group.barrier()
+    group.close()
+
+
 PROGRAM = """
 import sys
 import numpy as np

@@ -34,7 +34,7 @@ def interrupt(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
 
 
 def helpers() -> List[threading.Thread]:
-    return [t for t in threading.enumerate() if isinstance(t, _waiting._Worker) or "_forsake" in t.name]
+    return [t for t in threading.enumerate() if isinstance(t, _waiting._Worker) or "end_later" in t.name]
 
 
 def test_ended(monkeypatch: pytest.MonkeyPatch) -> None:
