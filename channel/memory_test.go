@@ -6,6 +6,8 @@ import (
 	"log"
 	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
@@ -58,7 +60,10 @@ func newMemoryEnds(t *testing.T) [2]*memoryEnd {
 		must(err)
 		theirs, err := registries[i].Device().Access(words[1-i])
 		must(err)
-		end.semaphore, err = semaphore.NewDevice2Device(words[i], theirs, devicecode.Watch{Peer: uint32(1 - i), Channel: 3})
+		status, err := registries[i].Device().AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+		must(err)
+		t.Cleanup(func() { status.Close() })
+		end.semaphore, err = semaphore.NewDevice2Device(words[i], theirs, devicecode.Watch{Status: status.Ptr(), Timeout: 1e9, Peer: uint32(1 - i), Channel: 3})
 		must(err)
 	}
 	return ends
@@ -147,7 +152,11 @@ func ExampleNewMemoryChannel() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	end, err := semaphore.NewDevice2Device(words, words, devicecode.Watch{})
+	status, err := device.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))) // of the group, where a wait that times out reports
+	if err != nil {
+		log.Fatal(err)
+	}
+	end, err := semaphore.NewDevice2Device(words, words, devicecode.Watch{Status: status.Ptr(), Timeout: uint64(10 * time.Second)})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func ParseFailedWait(word uint64) (channel, peer int, ok bool) {
 // Watch bounds the waits of kernels; see <mscclgo/wait.cuh>.
 type Watch struct {
 	Status  gpu.Ptr // of a GroupStatus, aligned to 16 bytes
-	Timeout uint64  // nanoseconds
+	Timeout uint64  // nanoseconds, at most math.MaxInt64
 	Peer    uint32  // the rank waited for
 	Channel uint32  // the number that GroupStatus.FirstFailed has if a wait times out
 }

@@ -111,7 +111,8 @@ const payloadAlign = 16
 
 // New returns an empty ring on a device.
 //
-// Errors: ErrInvalid for sizes that are not possible, ErrSystem when memory is short.
+// Errors: ErrInvalid for sizes that are not possible and for a Watch that would not end
+// waits, ErrSystem when memory is short.
 func New(dev *gpu.Device, o Options) (*Ring, error) {
 	if o.Size == 0 {
 		o.Size = DefaultSize
@@ -128,6 +129,9 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 	}
 	if o.Payload < 0 || o.Payload > MaxPayload {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Payload is %d, not 0 to %d", o.Payload, MaxPayload)
+	}
+	if err := native.CheckWatch(op, uint64(o.Watch.Status), o.Watch.Timeout); err != nil {
+		return nil, err
 	}
 	state := &native.Ring{Size: uint64(o.Size), Payload: uint64(o.Payload)}
 	if o.Payload != 0 {

@@ -221,6 +221,7 @@ func TestWrongUse(t *testing.T) {
 	for _, o := range []fifo.Options{
 		{Size: -1, Watch: watch}, {Size: 1, Watch: watch}, {Size: 3, Watch: watch}, {Size: 2 * fifo.MaxSize, Watch: watch},
 		{Words: -1, Watch: watch}, {Words: 1 << 30, Watch: watch},
+		{Watch: devicecode.Watch{Status: watch.Status + 8, Timeout: 1}}, {Watch: devicecode.Watch{Timeout: 1 << 63}},
 	} {
 		if _, err := fifo.New(b.dev, o); !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("options %+v: %v", o, err)

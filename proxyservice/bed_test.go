@@ -3,6 +3,7 @@ package proxyservice
 import (
 	"context"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/connection"
@@ -59,6 +60,17 @@ func newRegistry(t testing.TB, o registeredmem.Options) *registeredmem.Registry 
 	return reg
 }
 
+// newWatch returns what bounds the waits of a device's kernels.
+func newWatch(t testing.TB, d *gpu.Device) devicecode.Watch {
+	t.Helper()
+	status, err := d.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { status.Close() })
+	return devicecode.Watch{Status: status.Ptr(), Timeout: uint64(time.Minute)}
+}
+
 // newBed returns a bed over a connection that connect makes.
 func newBed(t testing.TB, connect func(testing.TB, *registeredmem.Registry) *connection.Connection) *bed {
 	t.Helper()
@@ -93,7 +105,7 @@ func newBed(t testing.TB, connect func(testing.TB, *registeredmem.Registry) *con
 	r := &run{proxy: b.service.Proxy}
 	b.thread.add(r)
 	t.Cleanup(func() { b.thread.remove(r) })
-	sem, err := semaphore.NewHost2Device(b.conn, b.words, words, 0, devicecode.Watch{})
+	sem, err := semaphore.NewHost2Device(b.conn, b.words, words, 0, newWatch(t, reg.Device()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func newPool(t testing.TB) *pool {
 			end, err := gpu.Upload(reg.Device(), make([]byte, semaphore.Host2DeviceBytes))
 			check(err)
 			t.Cleanup(func() { end.Close() })
-			sem, err := semaphore.NewHost2Device(conn, end, far, 0, devicecode.Watch{})
+			sem, err := semaphore.NewHost2Device(conn, end, far, 0, newWatch(t, reg.Device()))
 			check(err)
 			p.connections, p.semaphores = append(p.connections, conn), append(p.semaphores, sem)
 		}

@@ -3,6 +3,7 @@ package semaphore
 import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -18,6 +19,18 @@ func checkWords(op string, b *gpu.Buffer, n uint64) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory of an end is %d bytes at %#x; it must be %d bytes, aligned to their number", b.Size(), uint64(b.Ptr()), n)
 	}
 	return nil
+}
+
+// checkWatch returns an error unless a watch ends waits. Kernels read its status without a look
+// whether there is one.
+func checkWatch(op string, w devicecode.Watch) error {
+	switch {
+	case w.Status == 0:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "Watch.Status is 0; it must be the address of a devicecode.GroupStatus")
+	case w.Timeout == 0:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "Watch.Timeout is 0; kernels would not wait")
+	}
+	return native.CheckWatch(op, uint64(w.Status), w.Timeout)
 }
 
 // checkPeer returns an error unless there is a connection and an end of n bytes, a

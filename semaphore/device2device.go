@@ -33,10 +33,10 @@ type Device2Device struct {
 // NewDevice2Device makes an end from its own memory and the peer's as this
 // device maps it, [Device2DeviceBytes] each. It zeroes its own, so both ends
 // must be made before either is used. The memories stay the caller's and must
-// outlive the semaphore; watch bounds the waits.
+// outlive the semaphore; watch bounds the waits, and has a status and a time-out.
 //
-// Errors: ErrInvalid for nil memory, memory of another size or alignment, and
-// memory of two devices.
+// Errors: ErrInvalid for nil memory, memory of another size or alignment, memory of
+// two devices, and a watch that would not end waits.
 func NewDevice2Device(words, peer *gpu.Buffer, watch devicecode.Watch) (*Device2Device, error) {
 	const op = "semaphore: make a Device2Device"
 	for _, b := range []*gpu.Buffer{words, peer} {
@@ -46,6 +46,9 @@ func NewDevice2Device(words, peer *gpu.Buffer, watch devicecode.Watch) (*Device2
 	}
 	if words.Device() != peer.Device() {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's memory is mapped on %v, this rank's is on %v", peer.Device(), words.Device())
+	}
+	if err := checkWatch(op, watch); err != nil {
+		return nil, err
 	}
 	if err := gpu.CopyIn(words, make([]byte, Device2DeviceBytes)); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package semaphore_test
 import (
 	"fmt"
 	"log"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -16,7 +17,7 @@ func ExampleNewDevice2Device() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	status, err := device.AllocHost(16) // of the group, where a wait that times out reports
+	status, err := device.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))) // of the group, where a wait that times out reports
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -185,6 +186,7 @@ func TestWrongDeviceEnds(t *testing.T) {
 		return b
 	}
 	good := memory(d, 64, semaphore.Device2DeviceBytes)
+	watch := newWatch(t, d)
 	for name, ends := range map[string][2]*gpu.Buffer{
 		"own too small":  {memory(d, 0, 63), good},
 		"own too large":  {memory(d, 0, 65), good},
@@ -193,7 +195,7 @@ func TestWrongDeviceEnds(t *testing.T) {
 		"peer's off":     {good, memory(d, 32, 64)},
 		"not mapped":     {good, memory(other, 0, 64)},
 	} {
-		if _, err := semaphore.NewDevice2Device(ends[0], ends[1], devicecode.Watch{}); !errors.Is(err, mscclgo.ErrInvalid) {
+		if _, err := semaphore.NewDevice2Device(ends[0], ends[1], watch); !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -204,7 +206,54 @@ func TestWrongDeviceEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := semaphore.NewDevice2Device(closed, good, devicecode.Watch{}); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, err := semaphore.NewDevice2Device(closed, good, watch); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("closed memory: %v", err)
+	}
+}
+
+// newWatch returns a watch that ends waits of a device.
+func newWatch(t testing.TB, d *gpu.Device) devicecode.Watch {
+	t.Helper()
+	status, err := d.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { status.Close() })
+	return devicecode.Watch{Status: status.Ptr(), Timeout: uint64(patience)}
+}
+
+// TestWrongWatch tries watches with which waits of kernels would fault, or end at once.
+func TestWrongWatch(t *testing.T) {
+	s := newSides(t)[0]
+	d := s.reg.Device()
+	words, err := d.Alloc(semaphore.Device2DeviceBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := newWatch(t, d)
+	for _, c := range []struct {
+		name  string
+		watch devicecode.Watch
+		text  string // in the error, or "" for none
+	}{
+		{"zero", devicecode.Watch{}, "Watch.Status is 0"},
+		{"no status", devicecode.Watch{Timeout: good.Timeout}, "Watch.Status is 0"},
+		{"not aligned", devicecode.Watch{Status: good.Status + 8, Timeout: good.Timeout}, "no multiple of 16"},
+		{"no time-out", devicecode.Watch{Status: good.Status}, "Watch.Timeout is 0"},
+		{"negative", devicecode.Watch{Status: good.Status, Timeout: 1<<64 - 1}, "a negative time"},
+		{"too long", devicecode.Watch{Status: good.Status, Timeout: 1 << 63}, "a negative time"},
+		{"longest", devicecode.Watch{Status: good.Status, Timeout: 1<<63 - 1}, ""},
+	} {
+		for kind, err := range map[string]error{
+			"Device2Device": second(semaphore.NewDevice2Device(words, words, c.watch)),
+			"Host2Device":   second(semaphore.NewHost2Device(s.conn, words, s.peer, 0, c.watch)),
+		} {
+			switch {
+			case c.text == "" && err != nil:
+				t.Errorf("%s, %s: %v", c.name, kind, err)
+			case c.text != "" && (!errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), c.text)):
+				t.Errorf("%s, %s: %v; want %q", c.name, kind, err, c.text)
+			}
+		}
 	}
 }

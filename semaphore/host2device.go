@@ -40,17 +40,21 @@ type Host2Device struct {
 // memory, [Host2DeviceBytes] aligned to as many; the peer's is as large and lies
 // at an offset of peer, memory of the rank that the connection leads to. It
 // zeroes its own, so both ends must be made before either is used. All stays the
-// caller's and must outlive the semaphore; watch bounds the waits of kernels.
+// caller's and must outlive the semaphore; watch bounds the waits of kernels, and has a
+// status and a time-out.
 //
 // Errors: ErrInvalid for nil arguments, memory of another size or alignment, memory of
-// another rank or registry than the connection's, and a range outside the peer's
-// memory.
+// another rank or registry than the connection's, a range outside the peer's memory,
+// and a watch that would not end waits.
 func NewHost2Device(conn *connection.Connection, words *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64, watch devicecode.Watch) (*Host2Device, error) {
 	const op = "semaphore: make a Host2Device"
 	if err := checkWords(op, words, Host2DeviceBytes); err != nil {
 		return nil, err
 	}
 	if err := checkPeer(op, conn, peer, peerOffset, Host2DeviceBytes); err != nil {
+		return nil, err
+	}
+	if err := checkWatch(op, watch); err != nil {
 		return nil, err
 	}
 	if err := gpu.CopyIn(words, make([]byte, Host2DeviceBytes)); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -207,6 +206,7 @@ func TestWrongHostEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	watch := newWatch(t, s.reg.Device())
 	word := func(offset, n uint64) *gpu.Buffer {
 		b, err := s.buf.Slice(offset, n)
 		if err != nil {
@@ -228,9 +228,9 @@ func TestWrongHostEnds(t *testing.T) {
 		"no peer":       second(semaphore.NewHost2Host(s.conn, word(0, 8), nil, 0)),
 		"own memory":    second(semaphore.NewHost2Host(s.conn, word(0, 8), own, 0)),
 		"foreign":       second(semaphore.NewHost2Host(s.conn, word(0, 8), sides[1].peer, 0)),
-		"own, kernels":  second(semaphore.NewHost2Device(s.conn, word(0, 64), own, 0, devicecode.Watch{})),
-		"no words":      second(semaphore.NewHost2Device(s.conn, nil, s.peer, 0, devicecode.Watch{})),
-		"no buffers":    second(semaphore.NewDevice2Device(nil, nil, devicecode.Watch{})),
+		"own, kernels":  second(semaphore.NewHost2Device(s.conn, word(0, 64), own, 0, watch)),
+		"no words":      second(semaphore.NewHost2Device(s.conn, nil, s.peer, 0, watch)),
+		"no buffers":    second(semaphore.NewDevice2Device(nil, nil, watch)),
 	} {
 		if !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -240,7 +240,7 @@ func TestWrongHostEnds(t *testing.T) {
 		words  *gpu.Buffer
 		offset uint64
 	}{{word(0, 32), 0}, {word(32, 64), 0}, {word(0, 64), 32}, {word(0, 64), 4096}} {
-		if _, err := semaphore.NewHost2Device(s.conn, c.words, s.peer, c.offset, devicecode.Watch{}); !errors.Is(err, mscclgo.ErrInvalid) {
+		if _, err := semaphore.NewHost2Device(s.conn, c.words, s.peer, c.offset, watch); !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("a Host2Device of %d bytes at %#x, the peer's at %d: %v", c.words.Size(), uint64(c.words.Ptr()), c.offset, err)
 		}
 	}
