@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -129,6 +130,7 @@ func (o *Options) fill() {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
+	o.Timeout = min(o.Timeout, mostTimeout)
 	if o.HeartbeatTimeout == 0 {
 		o.HeartbeatTimeout = defaultHeartbeat
 	}
@@ -148,7 +150,8 @@ func (o *Options) fill() {
 
 const (
 	defaultTimeout = 30 * time.Second
-	defaultScratch = 48 << 20 // holds what rules of tunings send as packets, up to a broadcast of 16 MiB
+	mostTimeout    = math.MaxInt64 / 2 // 146 years, so that what is added to it does not overflow
+	defaultScratch = 48 << 20          // holds what rules of tunings send as packets, up to a broadcast of 16 MiB
 	maxScratch     = 1 << 40
 
 	defaultHeartbeat = 5 * time.Second

@@ -1,11 +1,14 @@
 package communicator
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo/connection/ib"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -18,6 +21,22 @@ func TestInfiniBandTimeout(t *testing.T) {
 		if got := c.infiniBandOptions().Timeout; got != want {
 			t.Errorf("waits last 7s, the network's time-out is %v, and InfiniBand gets %v, want %v", given, got, want)
 		}
+	}
+}
+
+// TestLongestTimeout has a program that wants waits to last for ever, as it may say by the longest
+// time that there is.
+func TestLongestTimeout(t *testing.T) {
+	devices := []*gpu.Device{testdev.Open(t, 0), testdev.Open(t, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o := Options{Timeout: math.MaxInt64, Transports: registeredmem.SHM | registeredmem.Ethernet}
+	o.Ethernet.Interface = "lo" // so that it is opened, or is an error
+	err := RunTogether(ctx, devices, o, func(ctx context.Context, c *Communicator) error {
+		return c.Barrier(ctx)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
