@@ -30,8 +30,9 @@ type Bootstrap interface {
 	Send(ctx context.Context, peer int, tag uint64, data []byte) error
 	// Recv returns the next message from another rank with the tag, and waits for
 	// it. It returns an error when ctx ends, and should return one when it knows
-	// that the peer is dead: unless the Bootstrap is a FailureNotifier, that is how
-	// the group detects it.
+	// that the peer is dead, and has no message of it left: unless the Bootstrap is a
+	// FailureNotifier, that is how the group detects it, and a message how a rank that
+	// leaves in good order is told from one that died.
 	Recv(ctx context.Context, peer int, tag uint64) ([]byte, error)
 }
 
@@ -55,7 +56,8 @@ type Membership interface {
 
 // FailureNotifier is implemented by a [Bootstrap] that notifies all ranks when one
 // fails. Without it, the ranks send the news along a tree, in which each rank takes
-// an error of Recv from a neighbour for the neighbour's death.
+// an error of Recv from a neighbour for the neighbour's death. Those behind a rank that
+// has closed its communicator get other neighbours.
 type FailureNotifier interface {
 	// Abort fails the group with cause, unless it has failed.
 	Abort(cause error)
@@ -103,7 +105,7 @@ func complete(ctx context.Context, boot Bootstrap, op string) (full fullBootstra
 		if err != nil {
 			err = mscclgo.Errorf(mscclgo.KindOf(err), op, "agree on a secret: %w", err).At(boot.Rank(), mscclgo.NoRank)
 			n.giveUp(err)
-			n.close()
+			n.close(false)
 			return nil, nil, err
 		}
 		g.Membership = m

@@ -552,7 +552,7 @@ func (c *Communicator) release() error {
 	if c.tracer != nil {
 		errs = append(errs, c.tracer.end())
 	}
-	c.news.close()
+	c.news.close(c.together)
 	errs = append(errs, c.closeOwned())
 	if c.ownsDevice {
 		errs = append(errs, c.dev.Close())

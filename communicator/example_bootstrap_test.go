@@ -68,15 +68,15 @@ func (c clerk) Send(ctx context.Context, peer int, tag uint64, data []byte) erro
 func (c clerk) Recv(ctx context.Context, peer int, tag uint64) ([]byte, error) {
 	box := c.box(address{peer, c.rank, tag})
 	select {
-	case data := <-box: // even if the peer has ended since
-		return data, nil
-	default:
-	}
-	select {
 	case data := <-box:
 		return data, nil
 	case <-c.gone[peer]:
-		return nil, errors.New("the rank has ended")
+		select {
+		case data := <-box: // what the peer sent before it ended
+			return data, nil
+		default:
+			return nil, errors.New("the rank has ended")
+		}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -13,6 +13,10 @@ import (
 
 // news is the FailureNotifier of a Bootstrap that has none. The ranks form a tree in
 // which each forwards the news of a failure to its neighbours.
+//
+// A rank that leaves tells all others, since those behind it have new neighbours then.
+// Which ones, each rank finds by itself: see neighbours. It may take for one a rank that has
+// left too, and hears of that from the message that waits for it.
 type news struct {
 	boot   Bootstrap
 	ctx    context.Context // ends with close
@@ -20,8 +24,12 @@ type news struct {
 	wg     sync.WaitGroup
 	failed chan struct{}
 
-	mu  sync.Mutex
-	err error
+	mu     sync.Mutex
+	err    error
+	told   []byte       // the news of it, or nil; all in heard that have not left have it
+	left   map[int]bool // the ranks that have left
+	heard  map[int]bool // the ranks that are or were neighbours
+	closed bool         // this rank passes on no more: those that it tells that it leaves do so among themselves
 }
 
 const (
@@ -30,29 +38,57 @@ const (
 	newsPatience = time.Second
 )
 
-// leaving stands for the failed rank in the message of a rank that closes.
-const leaving = 1<<32 - 1
+// What stands for the failed rank in the message of a rank that closes.
+const (
+	leaving = 1<<32 - 1 // while others stay; the reason lists the ranks that have left before
+	parting = 1<<32 - 2 // as all others do
+)
 
 func newNews(boot Bootstrap) *news {
-	n := &news{boot: boot, failed: make(chan struct{})}
+	n := &news{boot: boot, failed: make(chan struct{}), left: map[int]bool{}, heard: map[int]bool{}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	for _, peer := range n.neighbours() {
-		n.wg.Go(func() { n.listen(peer) })
-	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.attend()
 	return n
 }
 
-// neighbours returns the parent and the children of this rank in the tree.
-func (n *news) neighbours() []int {
-	var all []int
-	rank := n.boot.Rank()
-	if rank > 0 {
-		all = append(all, (rank-1)/newsChildren)
+// attend begins to listen to all neighbours, and returns those that are new. The caller holds mu.
+func (n *news) attend() (fresh []int) {
+	for _, peer := range neighbours(n.boot.Rank(), n.boot.Size(), n.left) {
+		if !n.heard[peer] {
+			n.heard[peer] = true
+			fresh = append(fresh, peer)
+			n.wg.Go(func() { n.listen(peer) })
+		}
 	}
-	for child := rank*newsChildren + 1; child <= rank*newsChildren+newsChildren && child < n.boot.Size(); child++ {
-		all = append(all, child)
+	return fresh
+}
+
+// neighbours returns the parent and the children of a rank in the tree of the ranks that have not
+// left.
+func neighbours(rank, size int, left map[int]bool) (all []int) {
+	root := 0
+	for left[root] {
+		root++
+	}
+	for peer := range size {
+		if peer != rank && !left[peer] && (parent(peer, root, left) == rank || parent(rank, root, left) == peer) {
+			all = append(all, peer)
+		}
 	}
 	return all
+}
+
+// parent returns the nearest rank above one that has not left, or the root, the lowest that has not,
+// if all above it have. The root is its own.
+func parent(rank, root int, left map[int]bool) int {
+	for rank > 0 {
+		if rank = (rank - 1) / newsChildren; !left[rank] {
+			return rank
+		}
+	}
+	return root
 }
 
 // listen waits for news from a neighbour, and takes an error for its death.
@@ -70,7 +106,10 @@ func (n *news) listen(peer int) {
 		switch {
 		case err != nil:
 			reason = "its news is malformed: " + err.Error()
+		case rank == parting:
+			return
 		case rank == leaving:
+			n.without(peer, reason)
 			return
 		case int(rank) < n.boot.Size():
 			failed = int(rank)
@@ -80,32 +119,56 @@ func (n *news) listen(peer int) {
 	n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", failed, reason).At(n.boot.Rank(), failed))
 }
 
+// without has this rank go on without one that has left, and without those that had left before it.
+func (n *news) without(peer int, before string) {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return
+	}
+	n.left[peer] = true
+	for r := wire.NewReader([]byte(before)); r.Len() > 0 && r.Err() == nil; {
+		if rank := int(r.U32()); rank != n.boot.Rank() {
+			n.left[rank] = true
+		}
+	}
+	fresh, told := n.attend(), n.told
+	n.mu.Unlock()
+	if told != nil {
+		n.send(fresh, told)
+	}
+}
+
 // fail makes err the group's error unless it has one, and notifies the neighbours.
 // Calls end after that: a program often ends when a call fails, which would look like
 // a failure of this rank.
 func (n *news) fail(rank int, reason string, err error) {
 	n.mu.Lock()
 	first := n.err == nil
+	var peers []int
+	var told []byte
 	if first {
 		n.err = err
+		if !n.closed {
+			told = encodeNews(uint32(rank), reason)
+			n.told, peers = told, neighbours(n.boot.Rank(), n.boot.Size(), n.left)
+		}
 	}
 	n.mu.Unlock()
 	if first {
-		n.send(uint32(rank), reason)
+		n.send(peers, told)
 		close(n.failed)
 	}
 }
 
-// send sends news to all neighbours. It returns when it is sent, or after
-// newsPatience.
-func (n *news) send(rank uint32, reason string) {
-	b := encodeNews(rank, reason)
-	ctx, cancel := context.WithTimeout(n.ctx, newsPatience)
+// send sends news to ranks. It returns when it is sent, or after newsPatience: close waits for it,
+// since this rank may be the only one that has told them.
+func (n *news) send(peers []int, b []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), newsPatience)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, peer := range n.neighbours() {
-		// A neighbour to which news cannot be sent is dead, and its other neighbours
-		// detect that.
+	for _, peer := range peers {
+		// One to which news cannot be sent is dead, and its other neighbours detect that.
 		wg.Go(func() { _ = n.boot.Send(ctx, peer, newsTag, b) })
 	}
 	wg.Wait()
@@ -169,14 +232,37 @@ func (n *news) giveUp(err error) {
 	}
 }
 
-// close leaves the tree, so that the neighbours do not take the end of this rank for
-// a failure. It does nothing if n is nil.
-func (n *news) close() {
+// close leaves the tree, so that the others do not take the end of this rank for a
+// failure. together is whether all of them leave now. It does nothing if n is nil.
+func (n *news) close(together bool) {
 	if n == nil {
 		return
 	}
-	if n.cause() == nil {
-		n.send(leaving, "")
+	n.mu.Lock()
+	n.closed = true
+	told, self, size := n.told, n.boot.Rank(), n.boot.Size()
+	var before wire.Writer
+	var peers []int
+	for rank := range size {
+		switch {
+		case n.left[rank]:
+			before.U32(uint32(rank))
+		case rank != self && (told == nil || !n.heard[rank]):
+			peers = append(peers, rank)
+		}
+	}
+	if told == nil && together {
+		peers = neighbours(self, size, n.left)
+	}
+	n.mu.Unlock()
+	switch {
+	case told != nil: // some may become neighbours after this rank has ended
+		<-n.failed
+		n.send(peers, told)
+	case together:
+		n.send(peers, encodeNews(parting, ""))
+	default:
+		n.send(peers, encodeNews(leaving, string(before.Bytes())))
 	}
 	n.cancel()
 	n.wg.Wait()

@@ -141,7 +141,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	c.launches.End()
 	errs = append(errs, c.matcher.close(), c.closeHalves(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
 	h.status = c.failure.retire()
-	c.news.close()
+	c.news.close(together)
 	errs = append(errs, c.closeOwned())
 	h.registries = append(h.registries, c.registry)
 	if c.from != nil {
