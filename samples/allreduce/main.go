@@ -40,7 +40,7 @@ func main() {
 	flag.Uint64Var(&cfg.max, "max", 1<<20, "largest size in bytes; each is four times the one before")
 	flag.IntVar(&cfg.warmup, "warmup", 2, "operations before those that are timed")
 	flag.IntVar(&cfg.iters, "iters", 10, "operations to time")
-	flag.IntVar(&cfg.blocks, "blocks", 0, "blocks of a kernel, at most; 0 is 16 for oneshot and twoshot, and leaves auto its choice")
+	flag.IntVar(&cfg.blocks, "blocks", 0, "blocks of a kernel, at most, but that ring has one, and auto may add some where it needs them (collective.Choice);\n0 is 16, and leaves auto its choice")
 	flag.IntVar(&cfg.threads, "threads", 0, "threads of a block; 0 is 256, and leaves auto its choice")
 	flag.BoolVar(&cfg.inPlace, "inplace", false, "work in place")
 	flag.Parse()
