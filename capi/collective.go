@@ -4,6 +4,8 @@ package main
 import "C"
 
 import (
+	"context"
+
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
@@ -207,6 +209,27 @@ func capi_all_to_all_v(handle, stream, out, in C.uintptr_t, sends, receives *C.u
 				return err
 			}
 			return r.AllToAllV(s, to, from, sendCounts, receiveCounts, t)
+		})
+	})
+}
+
+//export capi_collective_load
+func capi_collective_load(handle C.uintptr_t, kind C.mscclgo_collective, count C.uint64_t, elements C.mscclgo_type, operation C.mscclgo_operation, root C.int) C.mscclgo_status {
+	const op = "prepare the first call of a collective"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		t, _, err := elementsOf(op, elements)
+		if err != nil {
+			return err
+		}
+		if kind > 255 || operation > 255 {
+			return invalid(op, "there is no collective %d, or no operation %d", int(kind), int(operation))
+		}
+		r, err := g.collectives()
+		if err != nil {
+			return err
+		}
+		return r.Load(context.Background(), collective.Call{
+			Kind: collective.Kind(kind), Type: t, Op: collective.Op(operation), Count: uint64(count), Root: int(root),
 		})
 	})
 }

@@ -310,6 +310,10 @@ CALL(send_receive,
      (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
       mscclgo_type type),
      (ID(group), ID(stream), AT(out), AT(in), count, type))
+CALL(collective_load,
+     (mscclgo_group group, mscclgo_collective collective, uint64_t count, mscclgo_type type,
+      mscclgo_operation operation, int root),
+     (ID(group), collective, count, type, operation, root))
 CALL(messages_load, (mscclgo_group group), (ID(group)))
 CALL(messages_launch, (mscclgo_group group, const mscclgo_message* messages, size_t count),
      (ID(group), (mscclgo_message*)messages, count))

@@ -1146,12 +1146,26 @@ typedef enum {
   MSCCLGO_AVG = 4  // the sum divided by the number of ranks
 } mscclgo_operation;
 
+// mscclgo_collective is one of the collectives.
+typedef enum {
+  MSCCLGO_ALL_REDUCE = 0,
+  MSCCLGO_ALL_GATHER = 1,
+  MSCCLGO_REDUCE_SCATTER = 2,
+  MSCCLGO_ALL_TO_ALL = 3,
+  MSCCLGO_SEND_RECEIVE = 4,
+  MSCCLGO_BROADCAST = 5,
+  MSCCLGO_REDUCE = 6,
+  MSCCLGO_GATHER = 7,
+  MSCCLGO_SCATTER = 8
+} mscclgo_collective;
+
 // The collectives queue work on a stream of the group's device and return. out and in are
 // addresses for kernels: of device memory of any kind, at any alignment, which stays the
 // caller's and must live until the work has ended. All ranks make the same calls in the same
 // order, and the calls of a group are done in that order, whatever streams they are made on. A
-// call of 0 elements does nothing. The first call of a kind, type, operation and count waits
-// for the other ranks while it prepares; later ones only queue. They may be captured.
+// call of 0 elements does nothing. The first call of a kind, type, operation, count and root waits
+// for the other ranks while it prepares, unless all have called mscclgo_collective_load for it; later
+// ones only queue. They may be captured.
 //
 // Errors: MSCCLGO_INVALID for memory or a stream that is not of the group's device, memory
 // that is too short or freed, types, operations and roots that do not exist, and where another
@@ -1212,6 +1226,15 @@ MSCCLGO_API mscclgo_status mscclgo_scatter(mscclgo_group group, mscclgo_stream s
 MSCCLGO_API mscclgo_status mscclgo_send_receive(mscclgo_group group, mscclgo_stream stream, void* out,
                                                 const void* in, uint64_t count, mscclgo_type type);
 
+// mscclgo_collective_load prepares what the first such call on any memory needs, so that it only queues, and
+// a capture of other code may hold it. operation is not used of a collective that does not reduce, nor root
+// of one that has none. It prepares nothing for mscclgo_all_to_all_v. Collective.
+//
+// Errors: those of the call.
+MSCCLGO_API mscclgo_status mscclgo_collective_load(mscclgo_group group, mscclgo_collective collective,
+                                                   uint64_t count, mscclgo_type type,
+                                                   mscclgo_operation operation, int root);
+
 // ---- Sends and receives ----
 
 // mscclgo_direction says which half of a message this rank has.
@@ -1269,19 +1292,6 @@ MSCCLGO_API mscclgo_status mscclgo_recv(mscclgo_group group, mscclgo_stream stre
 
 // Prepared collectives run on memory that the peers reach, at once, where the calls above go
 // through the group's scratch. They are the fastest, and what "mscclgo bench" measures.
-
-// mscclgo_collective is one of the collectives.
-typedef enum {
-  MSCCLGO_ALL_REDUCE = 0,
-  MSCCLGO_ALL_GATHER = 1,
-  MSCCLGO_REDUCE_SCATTER = 2,
-  MSCCLGO_ALL_TO_ALL = 3,
-  MSCCLGO_SEND_RECEIVE = 4,
-  MSCCLGO_BROADCAST = 5,
-  MSCCLGO_REDUCE = 6,
-  MSCCLGO_GATHER = 7,
-  MSCCLGO_SCATTER = 8
-} mscclgo_collective;
 
 // mscclgo_call is a collective to prepare.
 typedef struct {

@@ -1014,7 +1014,48 @@ static void* prepare_apart(void* number) {
 }
 
 // collectives calls each once, in a group of one rank, and with wrong arguments.
+static int first_queued;
+
+// load_first has rank 0 make the first call of each collective before another rank makes it, which would wait
+// for them if it were not prepared.
+static void* load_first(void* number) {
+  intptr_t me = (intptr_t)number;
+  enum { COUNT = 5 };
+  mscclgo_group g;
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  void* pointer;
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, NULL, &g));
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, 2 * RANKS * COUNT * sizeof(int), &b));
+  OK(mscclgo_buffer_pointer(b, &pointer));
+  int *in = pointer, *out = in + RANKS * COUNT, sums[COUNT], ones[RANKS * COUNT];
+  for (int i = 0; i < RANKS * COUNT; i++) ones[i] = 1;
+  OK(mscclgo_copy_in(b, 0, ones, sizeof ones));
+  for (int c = MSCCLGO_ALL_REDUCE; c <= MSCCLGO_SCATTER; c++)
+    OK(mscclgo_collective_load(g, (mscclgo_collective)c, COUNT, MSCCLGO_I32, MSCCLGO_SUM, 1));
+  if (me != 0) AWAIT(__atomic_load_n(&first_queued, __ATOMIC_ACQUIRE));
+  OK(mscclgo_all_gather(g, s, out, in, COUNT, MSCCLGO_I32));
+  OK(mscclgo_reduce_scatter(g, s, out, in, COUNT, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_all_to_all(g, s, out, in, COUNT, MSCCLGO_I32));
+  OK(mscclgo_send_receive(g, s, out, in, COUNT, MSCCLGO_I32));
+  OK(mscclgo_broadcast(g, s, out, in, COUNT, MSCCLGO_I32, 1));
+  OK(mscclgo_reduce(g, s, out, in, COUNT, MSCCLGO_I32, MSCCLGO_SUM, 1));
+  OK(mscclgo_gather(g, s, out, in, COUNT, MSCCLGO_I32, 1));
+  OK(mscclgo_scatter(g, s, out, in, COUNT, MSCCLGO_I32, 1));
+  OK(mscclgo_all_reduce(g, s, out, in, COUNT, MSCCLGO_I32, MSCCLGO_SUM));
+  if (me == 0) __atomic_store_n(&first_queued, 1, __ATOMIC_RELEASE);
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(sums, b, RANKS * COUNT * sizeof(int), sizeof sums));
+  for (int i = 0; i < COUNT; i++) TRUE(sums[i] == RANKS);
+  OK(mscclgo_group_destroy(g));
+  return NULL;
+}
+
 static void collectives(void) {
+  together(load_first);
   mscclgo_group g = open_group();
   mscclgo_device d;
   mscclgo_stream s;
@@ -1068,6 +1109,21 @@ static void collectives(void) {
   FAILS(MSCCLGO_INVALID, "", mscclgo_broadcast(g, s, out, in, 2, MSCCLGO_F32, -1));
   FAILS(MSCCLGO_INVALID, "", mscclgo_all_to_all_v(g, s, out, in, counts, too_many, MSCCLGO_F32));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_all_to_all_v(g, s, out, in, counts, NULL, MSCCLGO_F32));
+
+  OK(mscclgo_collective_load(g, MSCCLGO_ALL_REDUCE, 0, vouched, MSCCLGO_SUM, 0));
+  FAILS(MSCCLGO_INVALID, "NULL",
+        mscclgo_collective_load(NULL, MSCCLGO_ALL_REDUCE, 2, MSCCLGO_F32, MSCCLGO_SUM, 0));
+  for (int c = -1; c < 1000; c = c < 0 ? 9 : c * 10 + 1)
+    FAILS(MSCCLGO_INVALID, "collective",
+          mscclgo_collective_load(g, (mscclgo_collective)c, 2, MSCCLGO_F32, MSCCLGO_SUM, 0));
+  FAILS(MSCCLGO_INVALID, "type",
+        mscclgo_collective_load(g, MSCCLGO_ALL_REDUCE, 2, (mscclgo_type)99, MSCCLGO_SUM, 0));
+  FAILS(MSCCLGO_INVALID, "operation",
+        mscclgo_collective_load(g, MSCCLGO_ALL_REDUCE, 2, MSCCLGO_F32, (mscclgo_operation)77, 0));
+  FAILS(MSCCLGO_INVALID, "root",
+        mscclgo_collective_load(g, MSCCLGO_BROADCAST, 2, MSCCLGO_F32, MSCCLGO_SUM, 1));
+  FAILS(MSCCLGO_INVALID, "",
+        mscclgo_collective_load(g, MSCCLGO_ALL_REDUCE, UINT64_MAX, MSCCLGO_F32, MSCCLGO_SUM, 0));
 
   OK(mscclgo_group_all_gather(g, "abc", 4, host, -1));
   TRUE(strcmp(host, "abc") == 0);

@@ -596,13 +596,30 @@ class Group(Owner):
         if self._quick is not None:
             self._quick.meet(_ADDRESSES[name], count, number, more)
 
+    def load_collective(self, name: str, count: int, dtype: str = "float32", op: str = "sum", root: int = 0) -> None:
+        """Prepares what the first such call needs, so that it only queues, and can be captured. name is that of a
+        method below, and count the elements of a part, as for prepare. op is not used of one that does not
+        reduce, nor root of one that has none. Collective."""
+        if not isinstance(name, str) or name not in COLLECTIVES:
+            raise InvalidError(f"mscclgo: load_collective: {name!r} is not a collective: {', '.join(COLLECTIVES)} are")
+        if not isinstance(dtype, str) or dtype not in _memory.TYPES:
+            raise InvalidError(f"mscclgo: load_collective: {dtype!r} is not a type of elements: {', '.join(_memory.TYPES)} are")
+        elements, number = integer("load_collective: count", count, 0, (1 << 64) - 1), _memory.TYPES[dtype][0]
+        how, at = operation("load_collective", op), rank(self, "load_collective", root)
+        self._wait(lambda: call(library.mscclgo_collective_load, self._handle, COLLECTIVES[name][0], elements, number, how, at))
+        # As the method has it, whose first call only queues now.
+        more = ((how,) if "reduce" in name else ()) + ((at,) if name in ("broadcast", "reduce", "gather", "scatter") else ())
+        self._met.add((name, elements, number, more))
+        if self._quick is not None:
+            self._quick.meet(_ADDRESSES[name], elements, number, more)
+
     def all_reduce(self, tensor: Any, output: Any = None, op: str = "sum", stream: AnyStream = None) -> None:
         """Reduces the tensors of all ranks into every rank's output, or in place without one. op is
         sum, prod, max, min or avg.
 
         This and the methods below queue their work on the stream and return. All ranks make the
         same calls in the same order. The first call of a kind, type, operation and size waits for
-        the other ranks while it prepares: make it once before you capture it.
+        the other ranks while it prepares: call load_collective, or make it once, before you capture it.
         """
         self._collect("all_reduce", tensor if output is None else output, tensor, (1, 1), operation("all_reduce", op), stream=stream)
 

@@ -169,6 +169,7 @@ FUNCTIONS = dict(
     scatter="ppppLii",
     send_receive="ppppLi",
     messages_launch="ppz",
+    collective_load="piLiii",
     messages_load="p",
     send="pppLii",
     recv="pppLii",

@@ -238,6 +238,7 @@ WAITS: Dict[str, Tuple[Callable[[mscclgo.Group], Any], Callable[[mscclgo.Group, 
     "all_reduce": (nothing, lambda group, _: group.all_reduce(ones())),
     "all_reduce, of another size": (lambda group: group.all_reduce(ones()), lambda group, _: group.all_reduce(ones(200))),
     "all_to_all_v": (nothing, lambda group, _: group.all_to_all_v(ones(), ones(), [0, 100], [0, 100])),
+    "load_collective": (nothing, lambda group, _: group.load_collective("all_reduce", 100)),
     "load_messages": (nothing, lambda group, _: group.load_messages()),
     "messages": (nothing, lambda group, _: one_message(group)),
     "send": (nothing, lambda group, _: group.send(ones(), 1)),
@@ -277,6 +278,37 @@ def test_waits_once(group: mscclgo.Group, monkeypatch: pytest.MonkeyPatch) -> No
             body()
         assert len(waits) == want
     group.synchronize()
+
+
+def test_loaded_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of each collective waits for nobody if it was prepared."""
+    groups = two()
+    names = [name for name in mscclgo._prepared.COLLECTIVES]
+
+    def load(group: mscclgo.Group) -> None:
+        for name in names:
+            group.load_collective(name, 50, "int32", "max", root=1)
+
+    def first(group: mscclgo.Group) -> None:
+        part, all = np.full(50, group.rank, "int32"), np.full(100, group.rank, "int32")
+        group.all_reduce(part, op="max")
+        group.all_gather(all, part)
+        group.reduce_scatter(part, all, op="max")
+        group.all_to_all(np.empty(100, "int32"), all)
+        group.send_receive(np.empty(50, "int32"), part)
+        group.broadcast(part, root=1)
+        group.reduce(part, op="max", root=1)
+        group.gather(all, part, root=1)
+        group.scatter(part, all, root=1)
+
+    on_both([lambda g=g: load(g) for g in groups])  # type: ignore[misc]
+    waits: List[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(_group, "wait", lambda body, interrupted: (waits.append(body), body())[1])
+        for group in groups:  # one after the other
+            first(group)
+    on_both([lambda g=g: (g.synchronize(timeout=60), g.close()) for g in groups])  # type: ignore[misc]
+    assert not waits
 
 
 def test_stream_of_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
