@@ -227,6 +227,7 @@ static proxy_end poll(proxy_loop* loop, native_thread* thread) {
     if (how == PROXY_JOBS) hand(loop, &j, native, PROXY_BATCH - n);
     if (how == PROXY_FAILED) loop->jobs[0] = j;
     if (how != SERVED) return (proxy_end)how;
+    if (loop->serving) __atomic_store_n(&loop->serving, 0, __ATOMIC_RELEASE);
     native_ring_pop(loop->ring);
   }
   return n ? PROXY_WORKED : PROXY_IDLE;

@@ -42,6 +42,9 @@ type job = C.proxy_job
 // waiting returns the number of triggers in backlogs, which Go keeps.
 func (l *loop) waiting() *atomic.Int64 { return (*atomic.Int64)(unsafe.Pointer(&l.c.waiting)) }
 
+// serving returns the trigger that is served, as loop.h describes it.
+func (l *loop) serving() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&l.c.serving)) }
+
 func triggerOf(j *job) fifo.Trigger { return *(*fifo.Trigger)(unsafe.Pointer(&j.trigger)) }
 
 // entry returns a job's entry of the ring.

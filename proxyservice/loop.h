@@ -46,6 +46,9 @@ typedef struct {
   // Any thread reads these: looks that found no trigger while no flush was under way, and
   // a count that changes with each trigger that is taken.
   uint64_t rounds, begun;
+  // And the trigger that Go serves or that waits for its connection: 1 + position, then the kind's 8
+  // bits; 0 if there is none. Go stores it, and C where it has done or dropped one that waited.
+  uint64_t serving;
 
   // For Go, when the loop returns.
   proxy_job jobs[PROXY_BATCH];

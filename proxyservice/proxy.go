@@ -96,7 +96,7 @@ type Proxy struct {
 	failure atomic.Pointer[error]
 	explain func(error) error // of a failure; see native.ExplainProxy
 	current *job              // being done, or done last; the goroutine's
-	serving atomic.Uint64     // of the job being done: 1 + position, then the kind's 8 bits; else 0
+	serving *atomic.Uint64    // see loop.h
 }
 
 // run is the time between a Start and the end of the goroutine.
@@ -186,7 +186,7 @@ func newProxy(ring *fifo.Ring, handler Handler, firstUser int, o Options) (*Prox
 	}
 	o.CPUs = slices.Clone(o.CPUs) // for Start
 	p := &Proxy{ring: ring, loop: newLoop(o, firstUser), handler: handler, options: o}
-	p.waiting = p.loop.waiting()
+	p.waiting, p.serving = p.loop.waiting(), p.loop.serving()
 	p.races, _ = race.Current() // devices have told an error
 	return p, nil
 }
@@ -341,6 +341,9 @@ func (p *Proxy) attend(r *run, why C.proxy_end, idle bool) (over bool, err error
 		if err != nil {
 			p.loop.finish()
 		}
+		if over || err != nil {
+			p.serving.Store(0)
+		}
 	}()
 	switch why {
 	case C.PROXY_QUIT:
@@ -368,6 +371,7 @@ func (p *Proxy) attend(r *run, why C.proxy_end, idle bool) (over bool, err error
 // exited returns the error of a handler that has ended the goroutine.
 func (p *Proxy) exited() error {
 	p.loop.finish()
+	p.serving.Store(0)
 	return p.wrap(p.current, mscclgo.Errorf(mscclgo.ErrSystem, "handle", "the handler ended the proxy's goroutine by runtime.Goexit, which FailNow of a test calls too"))
 }
 
@@ -414,6 +418,7 @@ func (p *Proxy) work(r *run) error {
 // and again knows that it holds up all behind it.
 func (p *Proxy) Serving() (position uint64, kind uint8, ok bool) {
 	s := p.serving.Load()
+	runtime.KeepAlive(p) // the word lies in C, and goes with it
 	return s>>8 - 1, uint8(s), s != 0
 }
 

@@ -1,0 +1,95 @@
+package proxyservice
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// plugged is an idle driver that takes nothing until it is opened.
+type plugged struct {
+	idle
+	queue *nativetest.Queue
+	open  chan struct{}
+	ready atomic.Bool
+}
+
+func (d *plugged) NativeQueue() *native.Queue { return d.queue.Queue }
+func (d *plugged) Ready(uint64) bool          { return d.ready.Load() }
+
+func (d *plugged) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
+	<-d.open
+	return nil
+}
+
+// TestServingStalled has a trigger wait that neither its connection nor the backlog takes. It is
+// served, until it is done, or dropped with its group, or the proxy ends.
+func TestServingStalled(t *testing.T) {
+	for name, release := range map[string]func(*bed, *plugged){
+		"done":    func(_ *bed, d *plugged) { d.queue.Busy(false) },
+		"dropped": func(b *bed, _ *plugged) { native.PathOf(b.conn).Failed.Set() },
+		"ended": func(b *bed, _ *plugged) {
+			why := errors.New("the test ends it")
+			b.thread.runs[0].quit.Store(&why)
+			b.service.loop.quit()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &plugged{queue: nativetest.NewQueue(), open: make(chan struct{})}
+			d.queue.Busy(true)
+			b := newBed(t, over(d))
+			open := sync.OnceFunc(func() { close(d.open) })
+			t.Cleanup(open) // which what closes the connection waits for
+			put := fifo.Trigger{Kind: devicecode.PortPut, C: 8}
+			within := func(what string, ok func() bool) {
+				t.Helper()
+				for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatal("never:", what)
+					}
+				}
+			}
+			ended := make(chan error, 1)
+			for left := backlogSize; left > 0; {
+				n := min(left, b.service.ring.Size())
+				b.push(put, n)
+				if left == backlogSize {
+					go func() { ended <- b.serve() }()
+				}
+				within("the backlog takes them", func() bool { return b.service.ring.Len() == 0 })
+				left -= n
+			}
+			if position, _, ok := b.service.Serving(); ok {
+				t.Errorf("it serves trigger %d, and none stalls", position)
+			}
+			b.push(put, 1)
+			within("the trigger is served", func() bool {
+				position, kind, ok := b.service.Serving()
+				return ok && position == backlogSize && kind == devicecode.PortPut
+			})
+			release(b, d)
+			if name == "done" {
+				d.ready.Store(true)
+				open()
+			}
+			within("no trigger is served", func() bool { _, _, ok := b.service.Serving(); return !ok })
+			open()
+			select {
+			case err := <-ended:
+				if (err != nil) != (name == "ended") {
+					t.Errorf("the proxy ended with %v", err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("the proxy has not ended")
+			}
+		})
+	}
+}
