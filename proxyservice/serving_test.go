@@ -51,9 +51,10 @@ func TestServingStalled(t *testing.T) {
 			put := fifo.Trigger{Kind: devicecode.PortPut, C: 8}
 			within := func(what string, ok func() bool) {
 				t.Helper()
-				for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+				for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
-						t.Fatal("never:", what)
+						t.Error("never:", what) // the proxy, which the test's end frees, has to end first
+						return
 					}
 				}
 			}
