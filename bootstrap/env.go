@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,6 +60,8 @@ type launcher struct {
 	option      string   // that it needs to export a secret, or ""
 	oneRankEach bool     // one rank on each machine, so no local variables
 	byNode      bool     // localSize lists all nodes' numbers
+	// notOurs reports whether another launcher has set rank. It may be nil.
+	notOurs func(v vars) bool
 	// addr finds rank 0's host if there is no MASTER_ADDR.
 	addr func(v vars, localSize, size int) (string, error)
 }
@@ -87,7 +90,8 @@ var launchers = []launcher{
 	{
 		name: "MPICH's mpiexec", rank: "PMI_RANK", size: []string{"PMI_SIZE"},
 		localRank: "MPI_LOCALRANKID", localSize: []string{"MPI_LOCALNRANKS"},
-		addr: loopbackIfAlone,
+		notOurs: pmiOfSlurm,
+		addr:    loopbackIfAlone,
 		// PMI_KVSNAME is made of mpiexec's host and process number and a number from the clock, or
 		// of Slurm's numbers.
 		jobs: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
@@ -123,7 +127,7 @@ func RankVariables(lookup Lookup) (names []string) {
 		names = append(names, EnvID)
 	}
 	for _, l := range launchers {
-		if v.has(l.rank) {
+		if v.marked(&l) { // even if another has set it, under which it would count without that one's
 			names = append(names, l.rank)
 		}
 	}
@@ -210,21 +214,21 @@ func (v vars) number(name string, low int) (int, error) {
 // launcher returns who started the process, or nil.
 func (v vars) launcher() *launcher {
 	for i := range launchers {
-		l := &launchers[i]
-		marked := v.has(l.rank)
-		for _, m := range l.marks {
-			marked = marked && v.has(m)
-		}
-		if marked && !(l.rank == "PMI_RANK" && v.pmiOfSlurm()) {
+		if l := &launchers[i]; v.marked(l) && (l.notOurs == nil || !l.notOurs(v)) {
 			return l
 		}
 	}
 	return nil
 }
 
+// marked reports whether the variables are set by which a launcher is known.
+func (v vars) marked(l *launcher) bool {
+	return v.has(l.rank) && !slices.ContainsFunc(l.marks, func(m string) bool { return !v.has(m) })
+}
+
 // pmiOfSlurm reports whether srun has set PMI_RANK itself, as it does with --mpi=pmi2: it leaves out
 // MPICH's local variables, which mpiexec sets inside Slurm too, so all ranks would be local rank 0.
-func (v vars) pmiOfSlurm() bool {
+func pmiOfSlurm(v vars) bool {
 	return !v.has("MPI_LOCALRANKID") && v.has("SLURM_PROCID") && v.has("SLURM_STEP_ID")
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 // environment is a Lookup in "NAME=value" words.
@@ -181,6 +183,32 @@ func TestInGroupEnv(t *testing.T) {
 	} {
 		if InGroupEnv(environment(env)) {
 			t.Errorf("%q is taken for a launcher's environment", env)
+		}
+	}
+}
+
+// TestRankVariables tells what to unset for a process to be on its own, and nothing that is not its rank's.
+func TestRankVariables(t *testing.T) {
+	for env, want := range map[string][]string{
+		"":                                      nil,
+		"RANK=":                                 nil,
+		"WORLD_SIZE=4":                          nil,
+		"MSCCLGO_ID=x":                          {"MSCCLGO_ID"},
+		"PMI_RANK=1":                            {"PMI_RANK"},
+		"SLURM_PROCID=0":                        nil, // a batch script
+		"MSCCLGO_ID=x RANK=1 SLURM_PROCID=0":    {"MSCCLGO_ID", "RANK"},
+		"SLURM_PROCID=1 SLURM_STEP_ID=0 RANK=1": {"RANK", "SLURM_PROCID"},
+		"SLURM_PROCID=1 SLURM_STEP_ID=0 PMI_RANK=1":     {"PMI_RANK", "SLURM_PROCID"}, // srun --mpi=pmi2
+		"OMPI_COMM_WORLD_RANK=0 JOB_COMPLETION_INDEX=1": {"OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX"},
+	} {
+		testcmp.Equal(t, env, RankVariables(environment(env)), want)
+		left := strings.Fields(env)
+		left = slices.DeleteFunc(left, func(v string) bool {
+			name, _, _ := strings.Cut(v, "=")
+			return slices.Contains(want, name)
+		})
+		if InGroupEnv(environment(strings.Join(left, " "))) {
+			t.Errorf("%q: without %v it is a rank", env, want)
 		}
 	}
 }
