@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/grace"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -269,6 +270,11 @@ func (o *observer) readServices(now time.Time) {
 	o.services = slices.DeleteFunc(o.services, func(s *service) bool {
 		proxy := s.proxy.Value()
 		if proxy == nil {
+			return true
+		}
+		// One that is closed does nothing any more. A look at it while the garbage collector marks would keep
+		// it, with its connections: each time, where there is so much memory that marking takes longer than a tick.
+		if rounds, _, done := native.ProxyStill(proxy); done && rounds == native.ProxyEnded {
 			return true
 		}
 		position, kind, serves := proxy.Serving()
