@@ -97,6 +97,7 @@ type Pipes struct {
 	pool        *registeredmem.Memory // with the ends of this rank, or nil where it has none
 	buffer      *registeredmem.Memory // options.Buffer, or nil
 	ends        []*pipeEnd
+	reserved    int // of the ends, for how many the service keeps room
 	connections []*connection.Connection
 	handles     piece
 	set         devicecode.PipeSet
@@ -335,6 +336,11 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 			if one.endpoint, err = e.endpoint.MarshalBinary(); err != nil {
 				return nil, err
 			}
+			// While all ranks wait for each other's offers: none would come to a peer that waits to connect.
+			if err = native.ReserveSemaphore(o.Service); err != nil {
+				return nil, err
+			}
+			p.reserved++
 		}
 		offer.ends = append(offer.ends, one)
 	}
@@ -567,9 +573,6 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 	if err := config.PreparePort(); err != nil {
 		return err
 	}
-	if err := native.ReserveSemaphore(o.Service); err != nil {
-		return err
-	}
 	e.waits = &waitingPort{s, config}
 	return nil
 }
@@ -582,6 +585,7 @@ func (p *Pipes) serve() error {
 			continue
 		}
 		e.waits = nil
+		p.reserved--
 		if err := native.AddReserved(p.options.Service, w.semaphore); err != nil {
 			return err
 		}
@@ -612,13 +616,13 @@ func (p *Pipes) show() error {
 	return gpu.CopyIn(b, values)
 }
 
-// unreserve leaves the service's room for ends that wait for it to others.
+// unreserve leaves the service's room for ends that it does not serve to others.
 func (p *Pipes) unreserve() {
+	for ; p.reserved > 0; p.reserved-- {
+		native.Unreserve(p.options.Service)
+	}
 	for _, e := range p.ends {
-		if e.waits != nil {
-			e.waits = nil
-			native.Unreserve(p.options.Service)
-		}
+		e.waits = nil
 	}
 }
 

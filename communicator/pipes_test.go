@@ -247,10 +247,17 @@ func holds(b *gpu.Buffer, from int, value byte) error {
 	return nil
 }
 
-// TestPipesServiceFull is TestLazyPipesServiceFull of pipes that are not lazy.
+// TestPipesServiceFull is TestLazyPipesServiceFull of pipes that are not lazy, also over a network, where a peer
+// would wait for the connections of the rank that has no room.
 func TestPipesServiceFull(t *testing.T) {
+	for name, o := range map[string]communicator.Options{"mapped": {}, "Ethernet": overEthernet()} {
+		t.Run(name, func(t *testing.T) { testPipesServiceFull(t, o) })
+	}
+}
+
+func testPipesServiceFull(t *testing.T, o communicator.Options) {
 	const n = 3
-	comms := group(t, n, communicator.Options{})
+	comms := group(t, n, o)
 	proxies := make([]*proxyservice.ProxyService, n)
 	each(t, n, func(rank int) (err error) {
 		proxies[rank], err = comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{MaxConnections: []int{4, 1, 4}[rank]})

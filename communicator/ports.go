@@ -121,6 +121,7 @@ type PortChannels struct {
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
 	waits       []*waitingChannel      // likewise, for the service to have them; nil: it has, or none is there
+	reserved    int                    // for how many the service keeps room
 	handles     piece
 	peers       *PeerMemory
 	mine        *registeredmem.Memory // local
@@ -252,6 +253,11 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 				return endpoints, nil, err
 			}
 			w.Blob(b)
+			// While all ranks wait for each other's offers: none would come to a peer that waits to connect.
+			if err := native.ReserveSemaphore(p.service); err != nil {
+				return endpoints, nil, err
+			}
+			p.reserved++
 		}
 	}
 	return endpoints, w.Bytes(), nil
@@ -324,9 +330,6 @@ func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.B
 			if err := p.try(w); err != nil {
 				return err
 			}
-			if err := native.ReserveSemaphore(p.service); err != nil {
-				return err
-			}
 			p.waits[at] = w
 		}
 	}
@@ -356,6 +359,7 @@ func (p *PortChannels) show() error {
 	values := make([]devicecode.PortChannel, len(p.waits))
 	for at, w := range p.waits {
 		p.waits[at] = nil
+		p.reserved--
 		if err := native.AddReserved(p.service, w.semaphore); err != nil {
 			return err
 		}
@@ -368,14 +372,12 @@ func (p *PortChannels) show() error {
 	return gpu.CopyIn(p.Handles, values)
 }
 
-// unreserve leaves the service's room for channels that wait for it to others.
+// unreserve leaves the service's room for channels that it does not serve to others.
 func (p *PortChannels) unreserve() {
-	for at, w := range p.waits {
-		if w != nil {
-			p.waits[at] = nil
-			native.Unreserve(p.service)
-		}
+	for ; p.reserved > 0; p.reserved-- {
+		native.Unreserve(p.service)
 	}
+	clear(p.waits)
 }
 
 // Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.

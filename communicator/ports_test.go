@@ -97,15 +97,22 @@ func TestPortPeersDiffer(t *testing.T) {
 	}
 }
 
-// TestPortChannelsServiceFull has a rank whose service has no room for its channels: there is room for fewer of them
-// then, however often the ranks tried.
+// TestPortChannelsServiceFull has a rank whose service has no room for its channels: all hear of it, also over a
+// network, where a peer would wait for its connections; and there is room for fewer channels then, however often
+// the ranks tried.
 func TestPortChannelsServiceFull(t *testing.T) {
+	for name, o := range map[string]communicator.Options{"mapped": {}, "Ethernet": overEthernet()} {
+		t.Run(name, func(t *testing.T) { testPortChannelsServiceFull(t, o) })
+	}
+}
+
+func testPortChannelsServiceFull(t *testing.T, o communicator.Options) {
 	const n = 2
-	comms := group(t, n, communicator.Options{})
+	comms := group(t, n, o)
 	proxies, locals := make([]*proxyservice.ProxyService, n), make([]*gpu.Buffer, n)
 	each(t, n, func(rank int) (err error) {
 		locals[rank] = upload(t, comms[rank].Device(), 0, 64)
-		proxies[rank], err = comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{MaxConnections: []int{4, 2}[rank]})
+		proxies[rank], err = comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{MaxConnections: []int{2, 4}[rank]})
 		return err
 	})
 	channels := func(rank, perPeer int) (*communicator.PortChannels, error) {
@@ -113,11 +120,11 @@ func TestPortChannelsServiceFull(t *testing.T) {
 	}
 	for range 3 {
 		errs := outcomes(t, n, func(rank int) error {
-			_, err := channels(rank, 3)
+			_, err := channels(rank, 4)
 			return err
 		})
-		failing(t, 0, errs[0], mscclgo.ErrRemote, "rank 0, peer 1", "its part failed", "the service has 2 connections")
-		failing(t, 1, errs[1], mscclgo.ErrInvalid, "the service has 2 connections; raise ServiceOptions.MaxConnections")
+		failing(t, 1, errs[1], mscclgo.ErrRemote, "rank 1, peer 0", "its part failed", "the service has 2 connections")
+		failing(t, 0, errs[0], mscclgo.ErrInvalid, "the service has 2 connections; raise ServiceOptions.MaxConnections")
 	}
 	each(t, n, func(rank int) error {
 		p, err := channels(rank, 2)
