@@ -103,6 +103,9 @@ type Transport struct {
 	spin    spin.Spinner
 	targets *target.Table
 
+	closeOnce sync.Once
+	closeErr  error
+
 	mu        sync.Mutex
 	closed    bool
 	endpoints map[[idSize]byte]*Endpoint
@@ -228,18 +231,20 @@ func (t *Transport) all() []*conn {
 
 // Close stops listening and ends the connections that are left, without waiting for
 // what they have queued. It waits until the peers of those that were closed know, six seconds at
-// most. It is safe to call twice.
+// most. It may be called again, also meanwhile: every call returns once that is done, with the
+// same error.
 func (t *Transport) Close() error {
+	t.closeOnce.Do(func() { t.closeErr = t.close() })
+	return t.closeErr
+}
+
+func (t *Transport) close() error {
 	t.mu.Lock()
-	closed := t.closed
 	t.closed = true
 	for _, a := range t.arriving {
 		a.drop()
 	}
 	t.mu.Unlock()
-	if closed {
-		return nil
-	}
 	t.cancel()
 	t.acceptor.Stop()
 	t.acceptor.Wait()

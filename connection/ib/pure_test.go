@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"errors"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/ib/internal/ledgertest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -406,4 +408,17 @@ func FuzzKey(f *testing.F) {
 			testcmp.Equal(t, "the bytes encoded again", k.encode(), data)
 		}
 	})
+}
+
+// broken is something that cannot be closed.
+type broken struct{ err error }
+
+func (b broken) Close() error { return b.err }
+
+// TestClosedTogether closes a transport by two goroutines at once, of which a connection cannot be freed.
+func TestClosedTogether(t *testing.T) {
+	c := broken{errors.New("not freed")}
+	tr := &Transport{reg: newRegistry(t, 0), cancel: func() {}, live: map[closer]struct{}{c: {}}}
+	tr.changing.Add(1)
+	testdriver.ClosedTogether(t, tr, tr.changing.Done, c.err)
 }

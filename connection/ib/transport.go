@@ -26,6 +26,9 @@ type Transport struct {
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
 
+	closeOnce sync.Once
+	closeErr  error
+
 	mu       sync.RWMutex
 	closed   bool
 	memories map[uint32]*registration
@@ -89,17 +92,19 @@ func newTransport(reg *registeredmem.Registry, o Options, names []string) (*Tran
 func (t *Transport) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
 
 // Close closes all endpoints and connections without waiting for what they have
-// queued, unregisters what is registered and closes the devices. It is safe to call
-// twice.
+// queued, unregisters what is registered and closes the devices. It may be called
+// again, also meanwhile: every call returns once that is done, with the same error.
 func (t *Transport) Close() error {
+	t.closeOnce.Do(func() { t.closeErr = t.close() })
+	return t.closeErr
+}
+
+func (t *Transport) close() error {
 	t.cancel() // before the lock: its holder may wait for the device
 	t.mu.Lock()
-	closed, live := t.closed, t.live
+	live := t.live
 	t.closed, t.live = true, nil
 	t.mu.Unlock()
-	if closed {
-		return nil
-	}
 	t.changing.Wait()
 	var errs []error
 	for c := range live {

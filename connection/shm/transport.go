@@ -66,6 +66,9 @@ type Transport struct {
 	cancel  context.CancelFunc
 	watched sync.WaitGroup
 
+	closeOnce sync.Once
+	closeErr  error
+
 	mu        sync.Mutex
 	closed    bool
 	endpoints map[[idSize]byte]*Endpoint
@@ -152,15 +155,17 @@ func (t *Transport) all() (conns []*conn, receivers []*receiver) {
 }
 
 // Close stops listening and ends the connections that are left, without waiting for
-// what they have queued. It is safe to call twice.
+// what they have queued. It may be called again, also meanwhile: every call returns
+// once that is done, with the same error.
 func (t *Transport) Close() error {
+	t.closeOnce.Do(func() { t.closeErr = t.close() })
+	return t.closeErr
+}
+
+func (t *Transport) close() error {
 	t.mu.Lock()
-	closed := t.closed
 	t.closed = true
 	t.mu.Unlock()
-	if closed {
-		return nil
-	}
 	t.cancel()
 	errs := []error{t.server.Close()}
 	t.watched.Wait()
