@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -47,6 +48,7 @@ type MemoryChannels struct {
 	channels []*channel.MemoryChannel // in the order of Handles
 	handles  piece
 	peers    *PeerMemory
+	closing  *sync.Mutex // held by Close: what it frees is freed once
 }
 
 // maxPerPeer bounds MemoryChannelOptions.PerPeer.
@@ -83,7 +85,7 @@ func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	if err != nil {
 		return nil, err
 	}
-	m := &MemoryChannels{local: local, options: o, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
+	m := &MemoryChannels{local: local, options: o, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers, closing: new(sync.Mutex)}
 	if m.Ranks = c.everyone(); o.SameHost {
 		m.Ranks = c.HostRanks()
 	}
@@ -227,6 +229,8 @@ func (m *MemoryChannels) Close() error {
 	if m == nil {
 		return nil
 	}
+	m.closing.Lock()
+	defer m.closing.Unlock()
 	errs := []error{m.peers.Close(), m.sems.close()}
 	if m.handles.slab != nil {
 		m.sems.c.private.free(m.handles)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
@@ -102,6 +103,7 @@ type Pipes struct {
 	handles     piece
 	set         devicecode.PipeSet
 	lazy        *lazyPipes // of PipeOptions.Lazy, else nil
+	closing     sync.Mutex
 }
 
 // pipeEnd is an end of this rank.
@@ -674,6 +676,8 @@ func (p *Pipes) Close() error {
 	if p == nil {
 		return nil
 	}
+	p.closing.Lock()
+	defer p.closing.Unlock()
 	errs := []error{p.lazy.close()}
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())

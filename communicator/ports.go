@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
@@ -126,6 +127,7 @@ type PortChannels struct {
 	peers       *PeerMemory
 	mine        *registeredmem.Memory // local
 	kernels     *portKernels          // of StreamPort; nil without OnStream, and once closed
+	closing     *sync.Mutex
 }
 
 // PortChannels makes port channels between all ranks, which s serves. Peers write
@@ -170,7 +172,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		}
 		return nil, err
 	}
-	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, peers: peers, kernels: kernels}
+	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, peers: peers, kernels: kernels, closing: new(sync.Mutex)}
 	k := c.begin("connect port channels", op)
 	endpoints, mine, err := p.offer()
 	defer func() {
@@ -425,6 +427,8 @@ func (p *PortChannels) Close() error {
 	if p == nil {
 		return nil
 	}
+	p.closing.Lock()
+	defer p.closing.Unlock()
 	var errs []error
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())
