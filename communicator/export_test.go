@@ -13,6 +13,9 @@ import (
 // SetLostPatience has a rank whose connection breaks wait for so long for news of why.
 func SetLostPatience(c *Communicator, d time.Duration) { c.patience = d }
 
+// RunRank calls a rank's function as Run does.
+var RunRank = runRank
+
 // Mute has a rank give no sign of life any more.
 func Mute(c *Communicator) {
 	o := c.failure.observer

@@ -15,8 +15,8 @@ import (
 )
 
 // Run joins the group of the environment as [Join] does, calls rank, and closes the
-// communicator. If rank returns an error, Run aborts the group with it. Under mscclgo explore it
-// runs all ranks, as goroutines.
+// communicator. If rank returns an error, Run aborts the group with it, and also if it panics or calls
+// [runtime.Goexit], as FailNow of a test does. Under mscclgo explore it runs all ranks, as goroutines.
 func Run(ctx context.Context, o Options, rank func(context.Context, *Communicator) error) error {
 	if x, err := explore.FromEnv(); err != nil {
 		return mscclgo.Errorf(mscclgo.ErrSystem, "communicator: run a rank", "%w", err)
@@ -30,8 +30,24 @@ func Run(ctx context.Context, o Options, rank func(context.Context, *Communicato
 	return runRank(ctx, comm, rank)
 }
 
+// errExited is of a function that [runtime.Goexit] ended.
+var errExited = errors.New("its function was ended by runtime.Goexit, which FailNow of a test calls too")
+
 func runRank(ctx context.Context, comm *Communicator, rank func(context.Context, *Communicator) error) error {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if p := recover(); p != nil { // what held locks may hold them still: nothing is closed
+			comm.Abort(fmt.Errorf("its function panicked: %v", p))
+			panic(p)
+		}
+		comm.Abort(errExited)
+		comm.Close()
+	}()
 	err := rank(ctx, comm)
+	returned = true
 	if err != nil {
 		comm.Abort(err)
 	}
@@ -100,6 +116,9 @@ func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank fun
 		o.Threads = new(proxyservice.Threads)
 	}
 	errs := make([]error, len(devices))
+	for i := range errs {
+		errs[i] = fmt.Errorf("rank %d: %w", i, errExited) // unless it returns
+	}
 	turns := explore.Current().Group(len(devices))
 	defer turns.End()
 	var all sync.WaitGroup
@@ -125,7 +144,7 @@ func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank fun
 					return rank(ctx, comm)
 				})
 			}
-			if err != nil {
+			if errs[i] = err; err != nil {
 				errs[i] = fmt.Errorf("rank %d: %w", i, err)
 			}
 		})

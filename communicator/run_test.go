@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -58,6 +60,39 @@ func TestRunTogetherFails(t *testing.T) {
 	if !errors.Is(err, spoilt) || !strings.Contains(err.Error(), "rank 1: spoilt") || !strings.Contains(err.Error(), "rank 0: ") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestRunTogetherExits has FailNow of a test end a rank's function: the others are told why, and
+// nothing of the rank is left.
+func TestRunTogetherExits(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var left *communicator.Communicator
+	err := communicator.RunTogether(ctx, []*gpu.Device{testdev.Open(t, 0), testdev.Open(t, 1)}, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		if comm.Rank() == 1 {
+			left = comm
+			runtime.Goexit()
+		}
+		err := comm.Barrier(ctx)
+		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1 failed", "runtime.Goexit")
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "rank 1: its function was ended by runtime.Goexit") {
+		t.Errorf("got %v", err)
+	}
+	testerr.Expect(t, left.Barrier(ctx), mscclgo.ErrInvalid, "the communicator is closed")
+}
+
+// TestRunPanics has a rank's function panic, which its caller recovers: the others are told at once.
+func TestRunPanics(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	defer func() {
+		if p := recover(); p != "spoilt" {
+			t.Errorf("recovered %v", p)
+		}
+		testerr.Expect(t, comms[0].Barrier(t.Context()), mscclgo.ErrRemote, "rank 1 failed", "its function panicked: spoilt")
+	}()
+	communicator.RunRank(t.Context(), comms[1], func(context.Context, *communicator.Communicator) error { panic("spoilt") })
 }
 
 // TestTime gets one time on all ranks, and what queueing fails by.
