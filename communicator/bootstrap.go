@@ -3,6 +3,8 @@ package communicator
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
@@ -103,7 +105,11 @@ func complete(ctx context.Context, boot Bootstrap, op string) (full fullBootstra
 	if g.Membership, ok = boot.(Membership); !ok {
 		m, err := drawMembership(ctx, g)
 		if err != nil {
-			err = mscclgo.Errorf(mscclgo.KindOf(err), op, "agree on a secret: %w", err).At(boot.Rank(), mscclgo.NoRank)
+			peer := mscclgo.NoRank
+			if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
+				peer = e.Peer
+			}
+			err = mscclgo.Errorf(mscclgo.KindOf(err), op, "agree on a secret: %w", err).At(boot.Rank(), peer)
 			n.giveUp(err)
 			n.close(false)
 			return nil, nil, err
@@ -113,40 +119,128 @@ func complete(ctx context.Context, boot Bootstrap, op string) (full fullBootstra
 	return g, n, nil
 }
 
-// starGather gathers at rank 0, which sends all to all.
+// starGather gathers at rank 0, which sends all to all. A rank that leaves a call which the others
+// cannot end without it tells them.
 type starGather struct {
-	boot  Bootstrap
+	boot interface {
+		Bootstrap
+		FailureNotifier
+	}
 	calls atomic.Uint64
+}
+
+const gatherOp = "communicator: all-gather"
+
+// A departure is why a rank has left a call.
+type departure struct {
+	rank int
+	kind mscclgo.Kind
+	peer int // for which it waited, or NoRank
+	text string
 }
 
 func (s *starGather) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
 	tag := gatherTag + s.calls.Add(1)
+	all, waiting, left, err := s.gather(ctx, tag, data)
+	switch {
+	case err == nil || s.boot.Err() != nil:
+	case left != nil:
+		s.tell(ctx, tag, waiting, *left)
+	case ctx.Err() != nil:
+		d := departure{rank: s.boot.Rank(), kind: mscclgo.KindOf(err), peer: mscclgo.NoRank, text: err.Error()}
+		if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
+			d.peer = e.Peer
+		}
+		s.tell(ctx, tag, waiting, d)
+	default: // the bootstrap has failed
+		s.boot.Abort(err)
+	}
+	return all, err
+}
+
+// gather does a call. After an error, waiting are the ranks that wait for this one, and left is the
+// departure of another that it comes of.
+func (s *starGather) gather(ctx context.Context, tag uint64, data []byte) (all [][]byte, waiting []int, left *departure, err error) {
 	rank, size := s.boot.Rank(), s.boot.Size()
 	if rank > 0 {
-		if err := s.boot.Send(ctx, 0, tag, data); err != nil {
-			return nil, err
+		w := wire.NewWriter(len(data) + 1)
+		w.Bool(true)
+		w.Raw(data)
+		if err := s.boot.Send(ctx, 0, tag, w.Bytes()); err != nil {
+			return nil, []int{0}, nil, err
 		}
-		all, err := s.boot.Recv(ctx, 0, tag)
+		b, left, err := s.recv(ctx, 0, tag)
 		if err != nil {
-			return nil, err
+			return nil, nil, left, err
 		}
-		return s.split(all)
+		all, err = s.split(b)
+		return all, nil, nil, err
 	}
-	w := wire.NewWriter(size * (len(data) + 4))
+	for peer := 1; peer < size; peer++ {
+		waiting = append(waiting, peer)
+	}
+	w := wire.NewWriter(size*(len(data)+4) + 1)
+	w.Bool(true)
 	w.Blob(data)
 	for peer := 1; peer < size; peer++ {
-		b, err := s.boot.Recv(ctx, peer, tag)
+		b, left, err := s.recv(ctx, peer, tag)
 		if err != nil {
-			return nil, err
+			return nil, waiting, left, err
 		}
 		w.Blob(b)
 	}
-	for peer := 1; peer < size; peer++ {
-		if err := s.boot.Send(ctx, peer, tag, w.Bytes()); err != nil {
-			return nil, err
+	for ; len(waiting) > 0; waiting = waiting[1:] {
+		if err := s.boot.Send(ctx, waiting[0], tag, w.Bytes()); err != nil {
+			return nil, waiting, nil, err
 		}
 	}
-	return s.split(w.Bytes())
+	all, err = s.split(w.Bytes()[1:])
+	return all, nil, nil, err
+}
+
+// recv returns the content of the next message from a rank, or which rank has left the call.
+func (s *starGather) recv(ctx context.Context, peer int, tag uint64) (content []byte, left *departure, err error) {
+	b, err := s.boot.Recv(ctx, peer, tag)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := wire.NewReader(b)
+	if r.Bool() {
+		content = r.Raw(r.Len())
+		return content, nil, s.malformed(peer, r.End())
+	}
+	d := &departure{rank: int(r.U32()), kind: mscclgo.Kind(r.U8()), peer: int(r.U32()) - 1, text: r.String(maxReason)}
+	if most := max(d.rank, d.peer); most >= s.boot.Size() {
+		r.Fail(fmt.Errorf("it names rank %d of %d", most, s.boot.Size()))
+	}
+	if err := s.malformed(peer, r.End()); err != nil {
+		return nil, nil, err
+	}
+	// As in package bootstrap: whose time was up names the rank for which it waited, but not on that rank.
+	kind, culprit := mscclgo.ErrRemote, d.rank
+	if d.kind == mscclgo.ErrTimeout && d.peer != mscclgo.NoRank {
+		if kind, culprit = d.kind, d.peer; culprit == s.boot.Rank() {
+			culprit = mscclgo.NoRank
+		}
+	}
+	return nil, d, mscclgo.Errorf(kind, gatherOp, "rank %d left the call: %s", d.rank, d.text).At(s.boot.Rank(), culprit)
+}
+
+// tell tells ranks that wait for this one that a rank has left a call.
+func (s *starGather) tell(ctx context.Context, tag uint64, waiting []int, d departure) {
+	w := wire.NewWriter(64)
+	w.Bool(false)
+	w.U32(uint32(d.rank))
+	w.U8(uint8(d.kind))
+	w.U32(uint32(d.peer + 1))
+	w.String(d.text[:min(len(d.text), maxReason)])
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), newsPatience)
+	defer cancel()
+	for _, peer := range waiting {
+		if peer != d.rank {
+			_ = s.boot.Send(ctx, peer, tag, w.Bytes()) // one that is dead needs no news
+		}
+	}
 }
 
 // split decodes what rank 0 sent.
@@ -156,10 +250,18 @@ func (s *starGather) split(b []byte) ([][]byte, error) {
 	for i := range all {
 		all[i] = r.Blob(maxGathered)
 	}
-	if err := r.End(); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrRemote, "communicator: all-gather", "its message is malformed: %w", err).At(s.boot.Rank(), 0)
+	if err := s.malformed(0, r.End()); err != nil {
+		return nil, err
 	}
 	return all, nil
+}
+
+// malformed returns the error of a message that cannot be decoded because of err, or nil.
+func (s *starGather) malformed(peer int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.ErrRemote, gatherOp, "its message is malformed: %w", err).At(s.boot.Rank(), peer)
 }
 
 // drawn is a Membership that rank 0 drew at random.

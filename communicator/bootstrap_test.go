@@ -114,11 +114,14 @@ func TestOwnBootstrapBlame(t *testing.T) {
 	all := workers(t, comms)
 	waiting(t, comms, all, n-1, 0)
 	for rank, err := range culprits(t, comms, all) {
-		kind := mscclgo.ErrRemote
-		if rank == 0 {
-			kind = mscclgo.ErrTimeout
+		switch says := "rank 10 never signalled rank 0"; rank {
+		case 0:
+			failing(t, rank, err, mscclgo.ErrTimeout, "rank 0, peer 10", says)
+		case n - 1:
+			failing(t, rank, err, mscclgo.ErrAborted, "another rank considers this rank failed", says)
+		default:
+			failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 10", rank), says)
 		}
-		failing(t, rank, err, kind, fmt.Sprintf("rank %d, peer 10", rank), "rank 10 never signalled rank 0")
 	}
 }
 
@@ -161,7 +164,7 @@ func TestOwnBootstrapAbortDuringCalls(t *testing.T) {
 func TestOwnBootstrapErrors(t *testing.T) {
 	o, comms := officeGroup(t, 3, communicator.Options{Timeout: time.Second})
 	for rank, err := range outcomes(t, 2, func(rank int) error { return comms[rank].Barrier(t.Context()) }) {
-		failing(t, rank, err, mscclgo.ErrTimeout, "barrier", fmt.Sprintf("rank %d, peer %d", rank, 2-2*rank))
+		failing(t, rank, err, mscclgo.ErrTimeout, "barrier", fmt.Sprintf("rank %d, peer 2", rank), "rank 2 did not come")
 	}
 	_, err := comms[0].Connect(t.Context(), 1, 1)
 	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1")
@@ -223,6 +226,85 @@ func TestOwnBootstrapWrong(t *testing.T) {
 		if !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// faulty is a clerk whose next call of Send fails, or that calls a function before it, once one is set.
+type faulty struct {
+	clerk
+	next *atomic.Pointer[func() error]
+}
+
+func (f faulty) Send(ctx context.Context, peer int, tag uint64, data []byte) error {
+	if do := f.next.Swap(nil); do != nil {
+		if err := (*do)(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return f.clerk.Send(ctx, peer, tag, data)
+}
+
+// faultyGroup is officeGroup with a rank 1 that is faulty.
+func faultyGroup(t *testing.T) (comms []*communicator.Communicator, next *atomic.Pointer[func() error]) {
+	t.Helper()
+	o, next := newOffice(3), new(atomic.Pointer[func() error])
+	comms = groupOver(t, []communicator.Bootstrap{clerk{o, 0}, faulty{clerk{o, 1}, next}, clerk{o, 2}}, devices(t, 3),
+		slices.Repeat([]communicator.Options{{Timeout: time.Hour}}, 3))
+	return comms, next
+}
+
+// TestOwnBootstrapFails has a rank's Send fail while the others wait for what it sends: all hear why.
+func TestOwnBootstrapFails(t *testing.T) {
+	comms, next := faultyGroup(t)
+	broken := func() error { return errors.New("the queue is full") }
+	next.Store(&broken)
+	start := time.Now()
+	for rank, err := range outcomes(t, 3, func(rank int) error { return comms[rank].Barrier(t.Context()) }) {
+		if rank == 0 {
+			failing(t, rank, err, mscclgo.ErrAborted, "another rank considers this rank failed", "rank 1, peer 0", "the queue is full")
+			continue
+		}
+		failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 0", rank), "rank 0 failed", "the queue is full")
+	}
+	within(t, start)
+}
+
+// TestOwnBootstrapLeavesCall has a rank's context end before it has sent what the others wait for:
+// they leave the call too, at once, and the group goes on.
+func TestOwnBootstrapLeavesCall(t *testing.T) {
+	comms, next := faultyGroup(t)
+	for leaves := range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		start, over := time.Now(), make(chan bool)
+		if leaves == 1 {
+			ended := func() error { cancel(); return nil }
+			next.Store(&ended)
+		}
+		for rank, err := range outcomes(t, 3, func(rank int) error {
+			switch {
+			case rank == leaves:
+				if rank == 0 { // which waits for rank 2
+					time.AfterFunc(50*time.Millisecond, cancel)
+				}
+				defer close(over)
+				return comms[rank].Barrier(ctx)
+			case rank == 2 && leaves == 0:
+				<-over
+			}
+			return comms[rank].Barrier(t.Context())
+		}) {
+			if rank == leaves {
+				failing(t, rank, err, mscclgo.ErrAborted, fmt.Sprintf("rank %d", rank), "context canceled")
+			} else {
+				failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer %d", rank, leaves), fmt.Sprintf("rank %d left the call", leaves), "context canceled")
+			}
+		}
+		within(t, start)
+		each(t, 3, func(rank int) error { return comms[rank].Barrier(t.Context()) })
+		cancel()
 	}
 }
 

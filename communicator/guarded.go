@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/race"
@@ -17,6 +18,9 @@ type guarded struct {
 	notifier FailureNotifier
 	Membership
 }
+
+// newsGrace is how long the news of a failure may be under way when calls of the bootstrap fail.
+const newsGrace = 100 * time.Millisecond
 
 func (g *guarded) Rank() int { return g.boot.Rank() }
 func (g *guarded) Size() int { return g.boot.Size() }
@@ -71,6 +75,13 @@ func (g *guarded) guard(ctx context.Context, op string, peer int, late string, c
 		return err
 	case ctx.Err() != nil:
 		return mscclgo.FromContext(ctx, op, late).At(g.Rank(), peer)
+	}
+	// A rank that has heard of a failure ends, and may be missed here before the news has come.
+	select {
+	case <-g.notifier.Done():
+		return g.Err()
+	case <-time.After(newsGrace):
+	case <-ctx.Done():
 	}
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "the bootstrap failed: %w", err).At(g.Rank(), peer)
 }

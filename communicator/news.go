@@ -116,6 +116,10 @@ func (n *news) listen(peer int) {
 		}
 	}
 	const op = "communicator: group"
+	if rank := n.boot.Rank(); failed == rank {
+		n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrAborted, op, "another rank considers this rank failed: %s", reason).At(rank, mscclgo.NoRank))
+		return
+	}
 	n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", failed, reason).At(n.boot.Rank(), failed))
 }
 
