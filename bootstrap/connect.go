@@ -284,6 +284,7 @@ func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error
 		if err != nil {
 			return nil, err
 		}
+		j.report(v)
 		return nil, mscclgo.Errorf(v.kind, opConnect, "%s", v.text).At(j.o.Rank, v.rank)
 	}
 	return nil, fmt.Errorf("the rendezvous sent a frame of kind %d", f.kind)

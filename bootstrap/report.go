@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"sync/atomic"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/blame"
 )
 
@@ -17,6 +18,16 @@ func (b *Bootstrap) report(f failure) {
 	if f.seenBy == b.rank {
 		blame.Send(blame.Report{Group: group, Rank: uint32(f.rank), Text: f.text})
 	}
+}
+
+// report tells this process's launcher which rank kept the group from forming, which may have ended well.
+func (j *joiner) report(v refusal) {
+	if v.kind != mscclgo.ErrRemote || v.rank == mscclgo.NoRank || v.rank == j.o.Rank {
+		return
+	}
+	group := j.o.ID.group
+	lastFailed.Store(&group)
+	blame.Send(blame.Report{Group: group, Rank: uint32(v.rank), Text: v.text})
 }
 
 // takeBack has the launcher forget why the group failed before, now that all its ranks have met

@@ -84,6 +84,21 @@ func TestCulpritAgain(t *testing.T) {
 	}
 }
 
+// TestCulpritEndsWell checks that the launcher names a rank that ended with code 0 and did not come to
+// the rendezvous, for which the others fail.
+func TestCulpritEndsWell(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=leaves"}, Stdout: &out, Stderr: &out})
+	var e *mscclgo.Error
+	if code != 3 || !errors.As(err, &e) || e.Rank != 1 || !strings.Contains(err.Error(), "rank 1 exited with code 0 before all ranks had come") {
+		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, err, &out)
+	}
+}
+
 // TestCulprit checks that the launcher names the rank that the others blame, though
 // it is the last to end.
 func TestCulprit(t *testing.T) {

@@ -44,6 +44,16 @@ func TestMain(m *testing.M) {
 		blameRank(os.Args[1])
 	case "again":
 		againRank()
+	case "leaves": // rank 1 ends well and does not come
+		if os.Getenv("RANK") == "1" {
+			os.Exit(0)
+		}
+		env, err := bootstrap.FromEnv(os.LookupEnv)
+		if err == nil {
+			_, err = bootstrap.Connect(context.Background(), env.Options)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
 	case "stopped": // rank 1 stops itself before anything else
 		if os.Getenv("RANK") == "1" {
 			goesOn := make(chan os.Signal, 1)

@@ -95,9 +95,9 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	case j.cause != nil:
 		report, reported := reports.First()
 		switch {
-		case reported && report.Rank < uint32(o.Ranks):
-		case j.stopped != nil:
+		case j.stopped != nil && (!reported || report.Rank == j.stopped.Rank):
 			report = *j.stopped
+		case reported && report.Rank < uint32(o.Ranks):
 		default:
 			report = blame.Report{Rank: uint32(j.cause.rank)}
 		}
