@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -73,7 +74,7 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 	all, err := k.exchange(ctx, k.contribution(mine, failed))
 	if err != nil {
 		if c.boot.Err() != nil { // which ended what failed here, perhaps
-			return nil, errors.Join(k.named(err), failed)
+			return nil, joinOnce(k.named(err), failed)
 		}
 		return nil, errors.Join(failed, k.named(err))
 	}
@@ -102,6 +103,20 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 	}
 	return contents, nil
 }
+
+// joinOnce is [errors.Join] of an error and what it may come of, which is not told again if the error tells it.
+func joinOnce(err, of error) error {
+	if of == nil || !strings.Contains(err.Error(), of.Error()) {
+		return errors.Join(err, of)
+	}
+	return &once{err, of}
+}
+
+// once is an error whose text has that of another.
+type once struct{ err, of error }
+
+func (o *once) Error() string   { return o.err.Error() }
+func (o *once) Unwrap() []error { return []error{o.err, o.of} }
 
 // exchange is the bootstrap's AllGather. The ranks tell each other that they are in it, once
 // there is what they tell each other by.

@@ -254,7 +254,9 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 				sockets[i], addrs = nc, []string{addr} // the others use the same address
 				break
 			}
-			errs = append(errs, err)
+			if !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) { // of the round before
+				errs = append(errs, err)
+			}
 			if try+1 == dialRounds*len(addrs) || ctx.Err() != nil {
 				return nil, drop(errors.Join(errs...))
 			}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +47,12 @@ func TestConnectErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := a.e.Connect(t.Context(), c.data)
 			testerr.Expect(t, err, c.kind, c.says)
+			lines := strings.Split(fmt.Sprint(err), "\n")
+			for i, line := range lines { // its first has more before it
+				if i > 0 && strings.HasSuffix(strings.Join(lines[:i], "\n"), line) {
+					t.Errorf("the error says twice %q: %v", line, err)
+				}
+			}
 		})
 	}
 
