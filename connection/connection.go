@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,8 +84,9 @@ type Connection struct {
 	explain   func(error) error // of the transport's failures, or nil; see native.ExplainConnection
 	moves     *race.Sequence    // what the transport moves, or nil; streams tell of what they move
 
-	closed atomic.Bool   // nothing more is queued
-	ended  chan struct{} // closed once the driver is
+	closed    atomic.Bool // nothing more is queued
+	closeOnce sync.Once
+	ended     chan struct{} // closed once the driver is
 
 	turns turnQueue // of goroutines that queue
 	marks marks
@@ -267,17 +269,24 @@ func (c *Connection) Flush(ctx context.Context) error {
 
 // Close waits for what is queued, for the registry's timeout at most, and
 // releases the connection. If the group has failed, or fails meanwhile, it waits only over
-// CUDA IPC. It is safe to call twice, and does nothing on nil.
+// CUDA IPC. It does nothing on nil, and may be called again, also meanwhile: every call returns once
+// that is done, the first of them with the error.
 //
 // Errors: ErrTimeout when the queue did not drain; over CUDA IPC, where nothing can stop
 // copies that are queued, the connection is then released once they are done, and the
 // memories that it uses stay mapped until then; ErrSystem when this rank's side
 // of the transport failed. A failure of the peer is not an error, since the peer
 // may close first: Flush before Close where that matters.
-func (c *Connection) Close() error {
-	if c == nil || c.closed.Swap(true) {
+func (c *Connection) Close() (err error) {
+	if c == nil {
 		return nil
 	}
+	c.closed.Store(true)
+	c.closeOnce.Do(func() { err = c.close() })
+	return err
+}
+
+func (c *Connection) close() error {
 	const op = "close"
 	if c.path.Queue != nil {
 		c.path.Queue.Close()

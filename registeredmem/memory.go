@@ -22,6 +22,7 @@ type Memory struct {
 	unmap      func() error // of imported memory; nil where there is nothing to unmap
 	buf        atomic.Pointer[gpu.Buffer]
 	closed     atomic.Bool
+	closeOnce  sync.Once
 	native     *native.Range // nil before it is first asked for; guarded by reg.mu
 	updatable  sync.Once     // sets canUpdate
 	canUpdate  bool
@@ -102,16 +103,23 @@ func (m *Memory) offered() description {
 // Close unmaps an imported memory, which kernels must no longer use, or unregisters
 // this rank's: peers can no longer import it or write to it over a [Registrar], but
 // what they have mapped stays mapped with them. Before that it waits for what
-// connections have queued, for at most Options.Timeout. It is safe to call twice,
-// and does nothing on nil.
+// connections have queued, for at most Options.Timeout. It does nothing on nil, and may be
+// called again, also meanwhile: every call returns once that is done, the first of them with
+// the error.
 //
 // Errors: ErrTimeout when that was not done in time. The memory is then mapped, or this
 // rank's is kept though its buffer is closed, until it is: a copy engine that still works
 // on it would fault.
-func (m *Memory) Close() error {
-	if m == nil || m.closed.Swap(true) {
+func (m *Memory) Close() (err error) {
+	if m == nil {
 		return nil
 	}
+	m.closed.Store(true)
+	m.closeOnce.Do(func() { err = m.close() })
+	return err
+}
+
+func (m *Memory) close() error {
 	r := m.reg
 	r.mu.Lock()
 	if m.native != nil {

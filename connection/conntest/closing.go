@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -110,21 +111,7 @@ func testCloseHeld(t *testing.T, p *pair) {
 	if err := c.UpdateAndSync(dst, 0, 0, 4); err != nil {
 		t.Fatal(err)
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- c.Close() }()
-	select {
-	case err := <-closed:
-		t.Fatalf("Close did not wait: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	release()
-	var err error
-	if !soon(func() { err = <-closed }) {
-		t.Fatal("Close does not return though nothing is held any more")
-	}
-	if err != nil {
-		t.Error(err)
-	}
+	testdriver.ClosedTogether(t, c, release, nil)
 	if got := read[uint64](t, own, 0, 1)[0]; got != 4 {
 		t.Errorf("after Close the word is %d; an update to 4 was queued before", got)
 	}

@@ -3,7 +3,6 @@ package testdriver
 
 import (
 	"testing"
-	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -41,21 +40,5 @@ func ClosedMeanwhile(t *testing.T, c *connection.Connection, d Driver, own, thei
 // that, and for no more.
 func CloseWaits(t *testing.T, m *registeredmem.Memory, release func()) {
 	t.Helper()
-	closed := make(chan error, 1)
-	go func() { closed <- m.Close() }()
-	select {
-	case err := <-closed:
-		t.Errorf("%v was closed (%v) while it was used", m, err)
-		closed <- err
-	case <-time.After(100 * time.Millisecond):
-	}
-	release()
-	select {
-	case err := <-closed:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatalf("closing %v waits though nothing uses it any more", m)
-	}
+	ClosedTogether(t, m, release, nil)
 }

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// ClosedTogether closes a transport twice at a time, while something holds it up until release is
-// called: both calls wait, and return the error want, as a third does.
-func ClosedTogether(t *testing.T, transport interface{ Close() error }, release func(), want error) {
+// ClosedTogether closes something twice at a time, while it is held up until release is called: both
+// calls wait, and return the error want, as a third does.
+func ClosedTogether(t *testing.T, what interface{ Close() error }, release func(), want error) {
 	t.Helper()
 	closed := make(chan error, 2)
 	for range cap(closed) {
-		go func() { closed <- transport.Close() }()
+		go func() { closed <- what.Close() }()
 	}
 	select {
 	case err := <-closed:
-		t.Errorf("a call of Close returned before the transport was closed: %v", err)
+		t.Errorf("a call of Close returned before that was done: %v", err)
 		closed <- err
 	case <-time.After(50 * time.Millisecond):
 	}
@@ -31,7 +31,7 @@ func ClosedTogether(t *testing.T, transport interface{ Close() error }, release 
 			t.Fatal("Close does not return")
 		}
 	}
-	if err := transport.Close(); !errors.Is(err, want) {
+	if err := what.Close(); !errors.Is(err, want) {
 		t.Errorf("Close again: %v; want %v", err, want)
 	}
 }
