@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,5 +113,28 @@ func TestLongestMessageCancelled(t *testing.T) {
 	}
 	if bs[1].inbox.has(mailKey{0, frameData, 8}) {
 		t.Error("a cancelled message arrived")
+	}
+}
+
+// A rank whose context ends a collective, and which then leaves the group at once, leaves the others
+// with the reason.
+func TestCancelledAndLeft(t *testing.T) {
+	for range 20 {
+		bs := group(t, 3)
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		each(t, bs, func(b *Bootstrap) error {
+			ctx := testContext(t)
+			if b.rank == 1 {
+				ctx = cancelled
+				defer b.Close()
+			}
+			_, err := b.AllGather(ctx, nil)
+			if err == nil || !strings.Contains(err.Error(), "context canceled") {
+				t.Errorf("rank %d: %v", b.rank, err)
+			}
+			return nil
+		})
+		closeAll(bs)
 	}
 }

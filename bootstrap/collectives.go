@@ -83,7 +83,14 @@ func (c *call) failIfLeft(peer int, err error) error {
 	left := err != nil && b.peers[peer].left && b.failure == nil && !b.closing
 	b.mu.Unlock()
 	if left {
-		b.fail(failure{rank: peer, seenBy: b.rank, kind: mscclgo.ErrRemote, text: fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)})
+		text := fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)
+		b.calls.mu.Lock()
+		if d := c.state.left; d != nil && d.rank == peer {
+			text += ", which it had left: " + d.text
+			err = d.err(c)
+		}
+		b.calls.mu.Unlock()
+		b.fail(failure{rank: peer, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text})
 	}
 	return err
 }
