@@ -89,9 +89,12 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 // opened again if both ranks had an error.
 //
 // Errors: ErrTimeout, naming the rank, when it does not call Open in time; ErrInvalid for a rank without pipes,
-// when the pool of either rank has no room, and for pipes that are closed; ErrRemote when the rank's part failed;
+// when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed;
 // those of [registeredmem.Registry.Import] and [connection.Endpoint].
 func (p *Pipes) Open(ctx context.Context, ranks ...int) error {
+	if p == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: open pipes", "the pipes are nil")
+	}
 	l, c := p.lazy, p.sems.c
 	var wanted []int
 	for _, rank := range ranks {

@@ -263,6 +263,7 @@ func TestLazyPipesOwnRanks(t *testing.T) {
 			return errors.Join(err, comms[rank].Barrier(t.Context()), p.Close())
 		}
 		r[0] = 2
+		failing(t, mscclgo.NoRank, (*communicator.Pipes)(nil).Open(t.Context(), 1), mscclgo.ErrInvalid, "the pipes are nil")
 		failing(t, rank, p.Open(t.Context(), 2), mscclgo.ErrInvalid, "there are no pipes")
 		return errors.Join(p.Open(t.Context(), 1-rank), comms[rank].Barrier(t.Context()), p.Close())
 	})

@@ -108,6 +108,8 @@ type ProxyService struct {
 	links      map[*connection.Connection]*link
 	reserved   int // semaphores and connections that will be added; see native.ReserveSemaphore
 	closed     bool
+
+	freeing sync.Mutex // held by Close from when the proxy has ended
 }
 
 // New returns a service for the kernels of a device. It is not started.
@@ -348,19 +350,25 @@ func (s *ProxyService) Pipe(sem *semaphore.Host2Device, c channel.PipeConfig) (*
 
 // Close stops the service once it has served what is in the ring, and frees the
 // ring: later, where a handler has not returned. Kernels that use it must have ended.
-// It is safe to call twice, and does nothing on nil.
+// It does nothing on nil, and may be called again, also meanwhile: every call returns once that is
+// done, the first of them with the error.
 //
 // Errors: those of [Proxy.Stop], after a second. After ErrInvalid, the service goes on.
 func (s *ProxyService) Close() error {
-	if s == nil || s.isClosed() {
+	if s == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	r, err := s.end(ctx, true)
-	if r != nil && r.itself() {
-		return err
+	var r *run
+	var err error
+	if !s.isClosed() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if r, err = s.end(ctx, true); r != nil && r.itself() {
+			return err
+		}
 	}
+	s.freeing.Lock()
+	defer s.freeing.Unlock()
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true
