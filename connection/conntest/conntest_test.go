@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 		{"lie", "Marks", "a mark is reached, and"},
 		{"lie", "Goroutines", "after a flush"},
 		{"lie", "ContextsHeld", "a mark behind what is held"},
-		{"lie", "CloseHeld", "Close did not wait"},
+		{"lie", "CloseHeld", "a call of Close returned before that was done"},
 		{"borrow", "WriteBytes", "read after it had returned"},
 		{"borrow", "WriteBytesFull", "read after WriteBytes had returned"},
 		{"allocate", "Allocations", "allocate"},

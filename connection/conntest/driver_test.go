@@ -370,7 +370,7 @@ func memoryRanks(fault string) Maker {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { c.Close() })
+			t.Cleanup(func() { soon(func() { c.Close() }) }) // a fault may have it wait for ever
 			d := drivers[i]
 			ranks[i] = &Rank{Registry: registry, Connection: c}
 			ranks[i].Hold = func() func() {
