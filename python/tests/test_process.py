@@ -294,7 +294,8 @@ def letter(parameter: str) -> str:
     name = parameter.rpartition(" ")[2]
     if kind == "const char*" and not name.startswith("*"):
         return "s"
-    numbers = dict(int="i", int64_t="l", uint64_t="L", uint32_t="I", size_t="z", mscclgo_type="i", mscclgo_operation="i")
+    numbers = dict(int="i", int64_t="l", uint64_t="L", uint32_t="I", size_t="z")
+    numbers |= dict(mscclgo_type="i", mscclgo_operation="i", mscclgo_collective="i")
     return numbers.get(kind, "p")
 
 
