@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/quiet"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -40,7 +41,7 @@ type conn struct {
 	rx           *receiver
 	senders      []*sender
 	sending      sync.WaitGroup // the senders' goroutines
-	still        chan struct{}  // closed once the connection has ended and reads no source any more
+	still        quiet.Point    // reached once the connection has ended and reads no source any more
 	staging      []*gpu.Buffer
 
 	ctx    context.Context // ends when the connection fails or closes
@@ -106,7 +107,7 @@ type op struct {
 // newConn returns a connection over sockets whose handshakes are done; the first is
 // the control socket. It owns them, also when it fails.
 func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
-	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets, still: make(chan struct{})}
+	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets, still: quiet.New()}
 	c.changed.L, c.work.L = &c.mu, &c.mu
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.drain, c.giveUp = context.WithCancel(context.Background())
@@ -242,28 +243,20 @@ func (c *conn) enqueue(remote *registeredmem.Memory, o op) error {
 	return nil
 }
 
-// calm closes still once the connection has ended, no sender reads what it sends, and their
-// streams have done what they were given: a source is its owner's again then. Memory that is
-// received into is held until then.
+// calm waits until the connection has ended, no sender reads what it sends, and their streams have
+// done what they were given: a source is its owner's again then. Memory that is received into is
+// held until then.
 func (c *conn) calm() {
 	c.sending.Wait()
+	var streams []*gpu.Stream
 	for _, s := range c.senders {
-		if err := s.stream.Synchronize(c.drain); errors.Is(err, mscclgo.ErrAborted) {
-			return // a device that is stuck may copy yet
-		}
+		streams = append(streams, s.stream)
 	}
-	close(c.still)
+	c.still.Reach(c.drain, streams...)
 }
 
 // Quiet waits until no source is read any more.
-func (c *conn) Quiet(ctx context.Context) error {
-	select {
-	case <-c.still:
-		return nil
-	case <-ctx.Done():
-		return mscclgo.FromContext(ctx, "ethernet: wait", "the device still copies what was queued before the connection failed")
-	}
-}
+func (c *conn) Quiet(ctx context.Context) error { return c.still.Wait(ctx, "ethernet: wait") }
 
 // fail ends the connection, and reports whether that is because of err: the first reason
 // stays, and a refusal of what the peer sent comes first.

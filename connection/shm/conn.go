@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/quiet"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -34,7 +35,7 @@ type conn struct {
 	filler       filler
 	fetcher      fetcher
 	copying      sync.WaitGroup // the goroutines of these
-	still        chan struct{}  // closed once the connection has ended and copies nothing any more
+	still        quiet.Point    // reached once the connection has ended and copies nothing any more
 
 	queued atomic.Uint64 // operations added to the queue, ever
 	posted atomic.Uint64 // entries that the peer may read, ever
@@ -88,7 +89,7 @@ type span struct {
 // newConn returns the sending end of a ring. It owns the socket and the ring, also when it
 // fails.
 func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*conn, error) {
-	c := &conn{peerInstance: peer.transport, still: make(chan struct{})}
+	c := &conn{peerInstance: peer.transport, still: quiet.New()}
 	c.changed.L, c.work.L, c.asking.L = &c.mu, &c.mu, &c.mu
 	c.ended = func() {
 		c.look() // a last time
@@ -263,27 +264,15 @@ func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	return nil
 }
 
-// calm closes still once the connection has ended and its streams have done what they were
-// given: a source, too, is its owner's again then.
+// calm waits until the connection has ended and its streams have done what they were given: a
+// source, too, is its owner's again then.
 func (c *conn) calm() {
 	c.copying.Wait()
-	for _, s := range []*gpu.Stream{c.stream, c.fetcher.stream} {
-		if err := s.Synchronize(c.drain); errors.Is(err, mscclgo.ErrAborted) {
-			return // a device that is stuck may copy yet
-		}
-	}
-	close(c.still)
+	c.still.Reach(c.drain, c.stream, c.fetcher.stream)
 }
 
 // Quiet waits until nothing is copied any more.
-func (c *conn) Quiet(ctx context.Context) error {
-	select {
-	case <-c.still:
-		return nil
-	case <-ctx.Done():
-		return mscclgo.FromContext(ctx, "shm: wait", "the device still copies what was queued before the connection failed")
-	}
-}
+func (c *conn) Quiet(ctx context.Context) error { return c.still.Wait(ctx, "shm: wait") }
 
 // free releases everything once the connection has ended and its goroutines have.
 func (c *conn) free() error {
