@@ -661,7 +661,9 @@ MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t c
       // Room is there as a rule, and the chunk comes meanwhile.
       result = out.room();
       if (result == WaitResult::Done) result = in.arrive();
-      fence<Scope::System, Order::Acquire>();  // of both sides' signals
+      // The relaxed loads of both sides' signals, of this chunk and those before, come before this fence: an
+      // acquire pattern, so that the barrier gives all threads what was stored before the signals.
+      fence<Scope::System, Order::Acquire>();
       if (result == WaitResult::Done) in.compare(), result = out.announce();
     }
     WaitResult agreed = agree<Threads>(result);
