@@ -374,14 +374,21 @@ def test_version() -> None:
 
 
 def test_wheel() -> None:
-    """What is installed has the package's version, and its license."""
+    """What is installed has the package's version, its license, and those of what its library links."""
     try:
         wheel = metadata.distribution("mscclgo")
     except metadata.PackageNotFoundError:
         pytest.skip("the package is not installed from its wheel")
     assert wheel.version == mscclgo.__version__
-    assert wheel.metadata["License-Expression"] == "MIT" and wheel.metadata.get_all("License-File") == ["LICENSE"]
-    assert (wheel.read_text("licenses/LICENSE") or "").startswith("MIT License\n")
+    assert wheel.metadata["License-Expression"] == "MIT AND Apache-2.0 AND BSD-3-Clause"
+    for name, text in {
+        "LICENSE": "MIT License",
+        "linked/go": "The Go Authors",
+        "linked/golang.org-x-sys": "The Go Authors",
+        "linked/github.com-NVIDIA-go-nvml": "Apache License",
+    }.items():
+        assert name in (wheel.metadata.get_all("License-File") or [])
+        assert text in (wheel.read_text(f"licenses/{name}") or "")
 
 
 def test_packaged_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
