@@ -54,6 +54,7 @@ func (l *loop) entry(j *job) unsafe.Pointer {
 
 // still implements native.ProxyStill for what runs in C. taken is read first.
 func (l *loop) still() (rounds, taken uint64) {
+	defer runtime.KeepAlive(l) // the counts lie in C, and go with it
 	taken = (*atomic.Uint64)(unsafe.Pointer(&l.c.begun)).Load()
 	return (*atomic.Uint64)(unsafe.Pointer(&l.c.rounds)).Load(), taken
 }
@@ -62,10 +63,16 @@ func (l *loop) still() (rounds, taken uint64) {
 func (l *loop) begin() { l.c.stop, l.c.quit = 0, 0 }
 
 // stop ends the proxy's run when nothing is left. Any goroutine.
-func (l *loop) stop() { (*atomic.Uint32)(unsafe.Pointer(&l.c.stop)).Store(1) }
+func (l *loop) stop() {
+	(*atomic.Uint32)(unsafe.Pointer(&l.c.stop)).Store(1)
+	runtime.KeepAlive(l) // the word lies in C, and goes with it
+}
 
 // quit ends the proxy's run at once. Any goroutine.
-func (l *loop) quit() { (*atomic.Uint32)(unsafe.Pointer(&l.c.quit)).Store(1) }
+func (l *loop) quit() {
+	(*atomic.Uint32)(unsafe.Pointer(&l.c.quit)).Store(1)
+	runtime.KeepAlive(l)
+}
 
 var (
 	_ [C.sizeof_proxy_counters]byte = [unsafe.Sizeof(counters{})]byte{}
