@@ -78,10 +78,15 @@ func expand(secret, salt []byte, info string, size int) []byte {
 }
 
 // Dial connects to a TCP address and proves that this end is of the group, as
-// [Member.Client] does. The error names the address.
+// [Member.Client] does. The error names the address. When ctx's deadline ends it, ctx is over.
 func (m *Member) Dial(ctx context.Context, addr string, claim []byte) (net.Conn, error) {
 	raw, err := dialer(m.o.Patience).DialContext(ctx, "tcp", addr)
 	if err != nil {
+		// The socket has a timer of its own for the deadline, which may be ahead of ctx's: callers look at
+		// ctx to tell a time-out from a peer that does not answer.
+		if end, has := ctx.Deadline(); has && !time.Now().Before(end) {
+			<-ctx.Done()
+		}
 		return nil, err
 	}
 	conn, err := m.Client(ctx, raw, claim)

@@ -1,6 +1,9 @@
 package handshake
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
 	"syscall"
 	"testing"
@@ -81,4 +84,39 @@ func TestAcknowledged(t *testing.T) {
 	far.(*net.TCPConn).SetLinger(0)
 	far.Close() // by a reset
 	await("after a reset", true)
+}
+
+// TestDialDeadline dials where nobody answers until the context's deadline passes: whoever gets the error finds
+// the context over.
+func TestDialDeadline(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
+	for { // until the kernel has no room for one more to accept, and drops what dials
+		c, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
+		if err != nil {
+			break
+		}
+		defer c.Close()
+	}
+	m := New(testOptions)
+	for range 500 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err := m.Dial(ctx, addr, testClaim)
+		over := ctx.Err()
+		cancel()
+		if err == nil || over == nil {
+			t.Fatalf("dialling ended with %v, and the context with %v", err, over)
+		}
+	}
 }
