@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"syscall"
 	"time"
 
@@ -59,28 +60,61 @@ func (c *conn) bye() {
 	c.parts.Store(err == nil)
 }
 
-// part closes the sockets of a connection that this rank has closed, once the peer has been told,
-// which takes a while where the network loses packets: a socket that is closed before answers what
-// the peer still sends by a reset, and the peer, which cannot know why, takes that for a death. In a
-// group that has failed, the while began when this rank knew that: the peer hears of that too, or is
-// silent, and each connection and group that closes after the other would wait for it again.
-// Transport.Close waits for it.
+// part closes the sockets of a connection that this rank has closed, once the peer has been told.
 func (c *conn) part() {
-	knows := func() bool {
-		return handshake.Acknowledged(c.control) || c.t.opts.Dead != nil && c.t.opts.Dead(c.peer)
-	}
-	if knows() {
+	if c.t.knows(c.peer, c.control) {
 		c.shut()
 		return
 	}
-	c.t.parts.Go(func() {
-		defer c.shut()
-		const least, most = 100 * time.Microsecond, 20 * time.Millisecond
-		end := c.t.told().Add(handshake.Resent)
-		for pause := least; !knows() && time.Now().Before(end); pause = min(2*pause, most) {
-			time.Sleep(pause)
+	c.t.parts.Go(func() { c.t.part(c.peer, c.control, c.shut) })
+}
+
+// knows reports whether a peer that was told of an end knows of it, or never will.
+func (t *Transport) knows(peer int, control net.Conn) bool {
+	return handshake.Acknowledged(control) || t.opts.Dead != nil && t.opts.Dead(peer)
+}
+
+// part calls shut once a peer knows what it was told on the control socket, which takes a while where the network
+// loses packets: a socket that is closed before answers what the peer still sends by a reset, and the peer, which
+// cannot know why, takes that for a death. In a group that has failed, the while began when this rank knew that:
+// the peer hears of that too, or is silent, and each connection and group that closes after the other would wait
+// for it again. Transport.Close waits for it.
+func (t *Transport) part(peer int, control net.Conn, shut func()) {
+	defer shut()
+	const least, most = 100 * time.Microsecond, 20 * time.Millisecond
+	end := t.told().Add(handshake.Resent)
+	for pause := least; !t.knows(peer, control) && time.Now().Before(end); pause = min(2*pause, most) {
+		time.Sleep(pause)
+	}
+}
+
+// abandon closes the sockets of a connection that this rank has not finished dialling; those that it has not are
+// nil. The peer may have all of them by then, and would take an end without a word for a death.
+func (t *Transport) abandon(peer int, sockets []net.Conn) {
+	shut := func() {
+		for _, nc := range sockets {
+			if nc != nil {
+				nc.Close()
+			}
 		}
-	})
+	}
+	if last := len(sockets) - 1; sockets[last-1] == nil { // a socket is dialled after those before it
+		shut()
+		return
+	}
+	control := sockets[0]
+	control.SetWriteDeadline(time.Now().Add(t.parting))
+	bye := make([]byte, frameSize)
+	f := frame{kind: kindBye}
+	f.encode(bye)
+	_, err := control.Write(bye)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil || t.closed {
+		shut()
+		return
+	}
+	t.parts.Go(func() { t.part(peer, control, shut) })
 }
 
 // readControl reads the peer's acknowledgements.

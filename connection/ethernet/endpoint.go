@@ -236,11 +236,7 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 	rand.Read(c.connection[:])
 	sockets := make([]net.Conn, c.sockets)
 	drop := func(err error) error {
-		for _, nc := range sockets {
-			if nc != nil {
-				nc.Close()
-			}
-		}
+		e.t.abandon(int(peer.rank), sockets)
 		return err
 	}
 	addrs := peer.addrs

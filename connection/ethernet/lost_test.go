@@ -1,6 +1,7 @@
 package ethernet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -177,4 +178,35 @@ func TestPartsAfterAFailure(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLostDial has contexts end while a rank dials, at all times: the peer, at which the connection may be whole by
+// then, loses nobody.
+func TestLostDial(t *testing.T) {
+	options := loopback()
+	options.Lost = func(peer int, err error) { t.Errorf("rank %d is lost: %v", peer, err) }
+	a, b := newRank(t, 0, options), newRank(t, 1, options)
+	about := marshal(t, b.e)
+	dials := func(d time.Duration) (took time.Duration) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		begun := time.Now()
+		c, err := a.e.connect(ctx, about)
+		took = time.Since(begun)
+		if err == nil {
+			err = c.Close()
+		} else if errors.Is(err, mscclgo.ErrTimeout) {
+			err = nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return took
+	}
+	whole := dials(time.Minute)
+	for i := range 400 {
+		dials(whole * time.Duration(i) / 200)
+	}
+	time.Sleep(100 * time.Millisecond) // for what the peer notices last
 }
