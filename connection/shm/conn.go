@@ -127,6 +127,7 @@ func (c *conn) start() error {
 	c.copying.Go(c.fetcher.run)
 	c.tasks.Go(c.calm)
 	c.tasks.Go(func() { c.listen(c.hear) })
+	c.wake() // the peer is to know that its ring was taken
 	return nil
 }
 

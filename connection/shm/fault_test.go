@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -437,6 +438,52 @@ func TestLost(t *testing.T) {
 					t.Error("Lost says nothing")
 				}
 			})
+		}
+	}
+}
+
+// TestLostConnect has contexts end while a rank connects, at all times: the peer, which may have made the ring by
+// then, loses nobody.
+func TestLostConnect(t *testing.T) {
+	o := Options{Lost: func(peer int, err error) { t.Errorf("rank %d is lost: %v", peer, err) }}
+	a, b := newRank(t, 0, o), newRank(t, 1, o)
+	about := marshal(t, b.e)
+	connects := func(d time.Duration) (took time.Duration) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		begun := time.Now()
+		c, err := a.e.connect(ctx, about)
+		took = time.Since(begun)
+		if err == nil {
+			err = c.Close()
+		} else if errors.Is(err, mscclgo.ErrTimeout) {
+			err = nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return took
+	}
+	whole := connects(time.Minute)
+	for i := range 400 {
+		connects(whole * time.Duration(i) / 200)
+	}
+	// One whose context ended when the ring was on its way.
+	ask := request{from: 0, to: 1, endpoint: b.e.about.id}
+	for range 20 {
+		if err := fdpass.Connect(t.Context(), b.t.key, b.t.server.Name(), ask.encode(), func(_ fdpass.Answer, sock *net.UnixConn) error {
+			return sock.Close()
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(longTimeout); ; time.Sleep(time.Millisecond) {
+		if _, receivers := b.t.all(); len(receivers) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("rings stay that nobody has")
 		}
 	}
 }

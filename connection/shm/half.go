@@ -33,6 +33,10 @@ type half struct {
 	timer  *time.Timer // calls giveUp, once the connection has ended
 	tasks  sync.WaitGroup
 
+	// awaited is whether the peer has sent nothing yet, of a receiving half: it may not know of it. Only
+	// listen uses it once it runs.
+	awaited bool
+
 	mu      sync.Mutex
 	ended   func() // wakes waiters; called once, with mu
 	err     error  // why it ended
@@ -56,6 +60,8 @@ var (
 	errLeft = errors.New("it has closed the connection")
 	// errClosed ends one that this rank has closed.
 	errClosed = errors.New("the connection is closed")
+	// errNotTaken ends one that the peer asked for and does not have.
+	errNotTaken = errors.New("its Connect ended before it had the ring")
 	// errDied ends one whose peer hangs up.
 	errDied = errors.New("it hung up without closing the connection and without a reason: its process has ended")
 	// errFailed ends one whose peer says that it cannot go on.
@@ -93,7 +99,7 @@ func (h *half) lost(err error) {
 
 // lostLocked is lost for callers that hold mu.
 func (h *half) lostLocked(err error) {
-	if err == errLeft {
+	if err == errLeft || err == errNotTaken {
 		h.failLocked(mscclgo.ErrRemote, err)
 		return
 	}
@@ -131,12 +137,18 @@ func (h *half) listen(take func(*message) error) {
 			reset = true
 			continue
 		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
-			h.lost(errDied)
+			if h.awaited {
+				err = errNotTaken
+			} else {
+				err = errDied
+			}
+			h.lost(err)
 			return
 		case err != nil:
 			h.lost(err)
 			return
 		}
+		h.awaited = false
 		*m, err = decodeMessage(packet[:n])
 		switch {
 		case err != nil:

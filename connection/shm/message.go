@@ -19,7 +19,7 @@ const (
 type messageKind uint8
 
 const (
-	messageWake   messageKind = 1 // one who sleeps looks at the ring
+	messageWake   messageKind = 1 // one who sleeps looks at the ring; the sender's first says that it has it
 	messageBye    messageKind = 2 // the end closes in good order
 	messageRefuse messageKind = 3 // the receiver refuses an entry, and will hang up
 	messageGone   messageKind = 4 // the receiver has closed a memory

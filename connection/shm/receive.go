@@ -51,7 +51,7 @@ var errDevice = errors.New("the device could not take what the peer sent")
 // receive begins to receive from a peer. It owns the socket and the ring, also when it fails.
 func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 	r := &receiver{woken: make(chan struct{}, 1)}
-	r.half.ended = func() {}
+	r.half.ended, r.awaited = func() {}, true
 	err := r.open(t, peer, sock, ring)
 	if err == nil {
 		// Now, as kernels may run later that wait for atomic operations. These have the error again.
