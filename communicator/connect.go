@@ -34,6 +34,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)
 	}
 	m := newMeeting(c, "Connect", op, peer, tag, maxDescription)
+	m.missing = fmt.Sprintf("it does not connect to this rank with the tag %d; both call Connect with one tag", tag)
 	var conn *connection.Connection
 	err := c.waitIn(m.name, op, peer, func() (err error) {
 		conn, err = m.connect(ctx)
@@ -85,7 +86,7 @@ func (m *meeting) connect(ctx context.Context) (*connection.Connection, error) {
 type meeting struct {
 	c            *Communicator
 	name         string // of the call
-	op           string // for errors
+	op, missing  string // for errors: the call, and what the peer has not done if it does not come
 	peer         int
 	tag          uint64
 	most         int        // bytes of the content that the peer may send
@@ -125,6 +126,9 @@ func (m *meeting) exchange(ctx context.Context, content []byte, failed error) (t
 	theirs, err = m.swap(ctx, mine)
 	if failed != nil {
 		return nil, failed
+	}
+	if errors.Is(err, mscclgo.ErrTimeout) && !m.met {
+		err = mscclgo.Errorf(mscclgo.ErrTimeout, m.op, "%s: %w", m.missing, err).At(m.c.Rank(), m.peer)
 	}
 	return theirs, err
 }
@@ -208,17 +212,25 @@ func (m *meeting) ready(ctx context.Context, failed error) error {
 		defer cancel()
 	}
 	if err := m.send(ctx, mine); err != nil || failed != nil {
-		return errors.Join(failed, err)
+		return errors.Join(failed, m.unfinished(err))
 	}
 	for {
 		in, err := m.receive(ctx)
 		if err != nil {
-			return err
+			return m.unfinished(err)
 		}
 		if done, err := m.done(in); done {
 			return err
 		}
 	}
+}
+
+// unfinished returns the error of a rank that has done its part and does not hear that the peer has, else nil.
+func (m *meeting) unfinished(err error) error {
+	if err == nil {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.KindOf(err), m.op, "it has not told that its part is done: %w", err).At(m.c.Rank(), m.peer)
 }
 
 // done reports whether a message ends the call of a rank that has done its part, and the error with which it does.

@@ -139,7 +139,7 @@ func TestFlushDeadline(t *testing.T) {
 func TestConnectAlone(t *testing.T) {
 	comms := group(t, 2, communicator.Options{Timeout: time.Second})
 	_, err := comms[0].Connect(t.Context(), 1, 0)
-	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1")
+	failing(t, 0, err, mscclgo.ErrTimeout, "communicator: connect to rank 1 (rank 0, peer 1)", "both call Connect with one tag")
 	_, err = comms[0].Connect(t.Context(), 2, 0)
 	failing(t, 0, err, mscclgo.ErrInvalid, "rank 2")
 }

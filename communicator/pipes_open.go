@@ -155,13 +155,11 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 		return nil
 	}
 	q, m := l.part(rank), newMeeting(c, "Open", op, rank, l.tag, maxContribution)
+	m.missing = "it does not open its pipes to and from this rank; each of the two names the other in Open"
 	defer q.unreserve()
 	goesOn := false
 	err := c.waitIn(m.name, op, rank, func() (err error) {
 		goesOn, err = q.meet(ctx, l, m)
-		if errors.Is(err, mscclgo.ErrTimeout) && !m.met {
-			err = mscclgo.Errorf(mscclgo.ErrTimeout, op, "it does not open its pipes to and from this rank; each of the two names the other in Open: %w", err).At(c.Rank(), rank)
-		}
 		return err
 	})
 	if err == nil {

@@ -347,7 +347,7 @@ func TestLazyPipesHalf(t *testing.T) {
 			defer cancel()
 			return communicator.OpenHalf(t.Context(), pipes[1], 0)
 		}
-		failing(t, 0, pipes[0].Open(ctx, 1), mscclgo.ErrAborted, "rank 0, peer 1")
+		failing(t, 0, pipes[0].Open(ctx, 1), mscclgo.ErrAborted, "communicator: open pipes to and from rank 1 (rank 0, peer 1)", "it has not told that its part is done")
 		return pool(comms[0], need)
 	})
 	each(t, 2, func(rank int) error { return errors.Join(pipes[rank].Close(), pool(comms[rank], 0)) })
