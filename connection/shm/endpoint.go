@@ -142,10 +142,12 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	}
 	ask := request{from: e.about.rank, to: peer.rank, endpoint: peer.id}
 	var c *conn
+	var refused error
 	err = fdpass.Connect(ctx, e.t.key, peer.socket, ask.encode(), func(a fdpass.Answer, sock *net.UnixConn) error {
 		if a.File == nil {
 			sock.Close()
-			return fail(mscclgo.ErrRemote, "it has no ring for this rank: %s", a.Body)
+			refused = fail(mscclgo.ErrRemote, "it has no ring for this rank: %s", a.Body)
+			return refused
 		}
 		r, err := mapRing(e.t.reg.Device(), a.File)
 		if err != nil {
@@ -155,10 +157,13 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 		c, err = newConn(e.t, &peer, sock, r)
 		return err
 	})
-	if err != nil {
-		return nil, e.t.wrap(op, int(peer.rank), err)
+	switch {
+	case err == nil:
+		return c, nil
+	case err == refused:
+		return nil, err
 	}
-	return c, nil
+	return nil, e.t.wrap(op, int(peer.rank), err)
 }
 
 // Close ends the endpoint: peers cannot connect to it any more. It is safe to call twice.

@@ -3,6 +3,7 @@ package shm
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,9 @@ func TestConnectErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.e.Connect(c.ctx, c.data)
 			testerr.Expect(t, err, c.kind, c.says, "rank 0")
+			if n := strings.Count(err.Error(), "shm: connect"); n > 1 {
+				t.Errorf("the error names the call %d times: %v", n, err)
+			}
 		})
 	}
 	if err := b.t.Close(); err != nil {
