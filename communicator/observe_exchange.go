@@ -37,6 +37,13 @@ func (o *observer) exchange() (done func(error)) {
 	}
 }
 
+// exchanged returns how long the exchange lasted whose deadline has passed.
+func (o *observer) exchanged() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.exchanging.ended.Sub(o.exchanging.since)
+}
+
 // describe adds the exchange to this rank's status.
 func (e ownExchange) describe(s *verdict.Status, now time.Time) {
 	s.Exchange, s.ExchangeEnded = e.number, !e.ended.IsZero()
@@ -88,6 +95,9 @@ func (f *failure) explain(err error) error {
 		return cause
 	}
 	o := f.observer
+	if o.exchanged() < o.stuck() {
+		return err // of a context that ended before anybody was late
+	}
 	if v, ok := o.judgeNow(func(s *verdict.Status, now time.Time) { o.exchanging.describe(s, now) }); ok {
 		return o.overdue("communicator: exchange", v, err)
 	}

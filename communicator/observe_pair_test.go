@@ -2,6 +2,8 @@ package communicator_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,5 +61,33 @@ func TestWaitForRankInConnect(t *testing.T) {
 				failing(t, 1, errs[1], mscclgo.ErrTimeout, "rank 1, peer 2", "rank 2 did not come")
 			}
 		})
+	}
+}
+
+// TestBriefExchange has the context of a rank end in a call before another has come to it, which is not late: the
+// errors blame the rank that left the call.
+func TestBriefExchange(t *testing.T) {
+	comms := groupWith(t, make([]communicator.Options, 3))
+	errs := outcomes(t, 3, func(rank int) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		switch rank {
+		case 1:
+			ctx, cancel = context.WithDeadline(t.Context(), time.Now())
+			defer cancel()
+		case 2:
+			time.Sleep(100 * time.Millisecond)
+		}
+		return comms[rank].Barrier(ctx)
+	})
+	for rank, err := range errs {
+		peer := fmt.Sprintf("rank %d, peer 1", rank)
+		if rank == 1 {
+			peer = "rank 1"
+		}
+		failing(t, rank, err, mscclgo.ErrTimeout, "communicator: barrier", peer, "before it began")
+		if strings.Contains(err.Error(), "rank 2 did not come") {
+			t.Errorf("rank %d blames rank 2: %v", rank, err)
+		}
 	}
 }
