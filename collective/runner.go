@@ -251,14 +251,14 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 	told := make([]string, len(all))
 	for rank, b := range all {
 		read := wire.NewReader(b)
-		theirs, ok := read.String(mostName), read.Bool()
+		if err := sameStep(read, r.comm.Rank(), rank, op, cut(name, mostName)); err != nil {
+			native.NoteError(r.comm, err)
+			return nil, errors.Join(failed, err)
+		}
+		ok := read.Bool()
 		told[rank] = read.String(most)
 		if err := read.End(); err != nil {
 			return nil, r.because(rank, mscclgo.ErrRemote, op, "its message is malformed: %w", err)
-		}
-		if theirs != cut(name, mostName) {
-			err := r.because(rank, mscclgo.ErrInvalid, op, "it is in %q; all ranks make the same calls in the same order", theirs)
-			return nil, errors.Join(failed, err)
 		}
 		if !ok && failed == nil {
 			failed = r.because(rank, mscclgo.ErrRemote, op, "its part failed: %s", told[rank])
@@ -266,6 +266,22 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 	}
 	return told, failed
 }
+
+// sameStep reads the name of the step that a rank is in, and returns an error if it is another than this
+// rank's: what follows is then something else.
+func sameStep(r *wire.Reader, rank, peer int, op, name string) error {
+	theirs := r.String(mostName)
+	switch {
+	case r.Err() != nil:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is in another call (its message has no name of a step: %w); %s", r.Err(), inOrder).At(rank, peer)
+	case theirs != name:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is in %q; %s", theirs, inOrder).At(rank, peer)
+	}
+	return nil
+}
+
+// inOrder is what ranks that are in different steps have not heeded.
+const inOrder = "all ranks make the same calls in the same order, and a call that ended with its context counts too"
 
 // because returns the error of a collective call that fails because of another rank. A program may fail
 // another group of its with it, in which ranks have other numbers.

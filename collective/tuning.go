@@ -211,8 +211,30 @@ func (r *Rule) servesRanks(n int) bool {
 // ranks, the same on all; nil if that is not known to all. machine is nil where the device has
 // no links. Collective.
 func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topology.Machine) (string, *Fabric, error) {
+	const op = "collective: compare the links"
+	// By their names, ranks in other calls are told apart: one whose context has ended may be a step ahead.
+	gather := func(name string, mine []byte) ([][]byte, error) {
+		w := wire.NewWriter(len(name) + len(mine) + 16)
+		w.String(name)
+		w.Blob(mine)
+		all, err := comm.AllGather(ctx, w.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		for rank, b := range all {
+			r := wire.NewReader(b)
+			if err := sameStep(r, comm.Rank(), rank, op, name); err != nil {
+				return nil, err
+			}
+			all[rank] = r.Blob(fabricBytes)
+			if err := r.End(); err != nil {
+				return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
+			}
+		}
+		return all, nil
+	}
 	id := comm.Device().Info().UUID
-	ids, err := comm.AllGather(ctx, id[:])
+	ids, err := gather("compare the devices", id[:])
 	if err != nil {
 		return "", nil, err
 	}
@@ -223,7 +245,7 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 		own = fabricAmong(comm, machine, ids)
 	}
 	own.encode(w)
-	all, err := comm.AllGather(ctx, w.Bytes())
+	all, err := gather("compare the links", w.Bytes())
 	if err != nil {
 		return "", nil, err
 	}
@@ -235,7 +257,7 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 		}
 		fabric = fabric.narrower(decodeFabric(r))
 		if err := r.End(); err != nil {
-			return "", nil, mscclgo.Errorf(mscclgo.ErrRemote, "collective: compare the links", "its message is malformed: %w", err).At(comm.Rank(), rank)
+			return "", nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
 		}
 	}
 	return link, fabric, nil
