@@ -307,11 +307,14 @@ func (p *Pipe) Handle() devicecode.Pipe {
 
 // Close gives back the lots that the end still has: of a message that was posted and has not been received, or
 // whose call has failed. No kernel and no service of either rank may use the pipe any longer; the memory of the
-// ends is there, or this rank's is closed. It frees nothing else, and may be called twice.
+// ends is there, or this rank's is closed. It frees nothing else, may be called twice, and does nothing on nil.
 func (p *Pipe) Close() error {
+	if p == nil || p.closed || p.config.LotSlots == 0 {
+		return nil
+	}
 	c := &p.config
 	b := c.Own.Memory.Buffer()
-	if p.closed || c.LotSlots == 0 || b == nil {
+	if b == nil {
 		return nil
 	}
 	p.closed = true

@@ -384,6 +384,10 @@ func TestPipeSize(t *testing.T) {
 
 // TestWrongPipeEnds makes ends of what does not go together.
 func TestWrongPipeEnds(t *testing.T) {
+	var none *channel.Pipe
+	if err := errors.Join(none.Close(), new(channel.Pipe).Close()); err != nil {
+		t.Errorf("closing nothing: %v", err)
+	}
 	ends := newMemoryEnds(t)
 	end := ends[0]
 	size := channel.PipeSize{Slots: 2, SlotBytes: 128}

@@ -140,6 +140,13 @@ func TestNil(t *testing.T) {
 		},
 		"launch": func(*collective.Runner) error { return new(collective.Operation).Launch(nil) },
 		"slice":  func(*collective.Runner) error { _, err := new(collective.Memory).Slice(0, 1); return err },
+		"send":   func(r *collective.Runner) error { return r.Send(nil, nil, 0, collective.U8, 0) },
+		"group": func(*collective.Runner) error {
+			var g *collective.Group
+			g.Send(nil, nil, 0, collective.U8, 0)
+			g.Recv(nil, nil, 0, collective.U8, 0)
+			return g.Launch()
+		},
 		"new": func(*collective.Runner) error {
 			_, err := collective.New(t.Context(), nil, collective.Options{})
 			return err

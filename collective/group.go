@@ -90,13 +90,20 @@ func (r *Runner) Group() *Group { return &Group{runner: r} }
 // communicator's device, at any alignment; it may be nil if count is 0. [Group.Launch] reports
 // what is wrong with the message.
 func (g *Group) Send(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, to int) {
-	g.messages = append(g.messages, message{s, b, count, t, to, false})
+	g.add(message{s, b, count, t, to, false})
 }
 
 // Recv adds a receive of count elements from a rank, into b; see Send. What is received in a
 // group overlaps with nothing else of it, but a message to this rank itself may stay where it is.
 func (g *Group) Recv(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, from int) {
-	g.messages = append(g.messages, message{s, b, count, t, from, true})
+	g.add(message{s, b, count, t, from, true})
+}
+
+// add adds a message. Launch tells of a group that is nil.
+func (g *Group) add(m message) {
+	if g != nil {
+		g.messages = append(g.messages, m)
+	}
 }
 
 // Send sends the first count elements of b to a rank, as a group of its own; see [Group].

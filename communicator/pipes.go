@@ -666,6 +666,9 @@ func (p *Pipes) closeEndpoints() {
 	}
 }
 
+// made reports whether Communicator.Pipes made the pipes.
+func (p *Pipes) made() bool { return p != nil && p.sems.c != nil }
+
 // Close closes the connections and frees the pipes' memory, with what messages borrowed that were posted and
 // not received. No kernel of any rank may use
 // the pipes any longer. The services that move their messages must be closed before, on all
@@ -673,7 +676,7 @@ func (p *Pipes) closeEndpoints() {
 // have to tell the sender that slots are free. Close may be called twice, and does nothing
 // on nil.
 func (p *Pipes) Close() error {
-	if p == nil {
+	if !p.made() {
 		return nil
 	}
 	p.closing.Lock()

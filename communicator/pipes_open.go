@@ -92,8 +92,8 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 // when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed;
 // those of [registeredmem.Registry.Import] and [connection.Endpoint].
 func (p *Pipes) Open(ctx context.Context, ranks ...int) error {
-	if p == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: open pipes", "the pipes are nil")
+	if !p.made() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: open pipes", "the pipes are nil; Communicator.Pipes makes them")
 	}
 	l, c := p.lazy, p.sems.c
 	var wanted []int

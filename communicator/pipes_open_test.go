@@ -263,7 +263,12 @@ func TestLazyPipesOwnRanks(t *testing.T) {
 			return errors.Join(err, comms[rank].Barrier(t.Context()), p.Close())
 		}
 		r[0] = 2
-		failing(t, mscclgo.NoRank, (*communicator.Pipes)(nil).Open(t.Context(), 1), mscclgo.ErrInvalid, "the pipes are nil")
+		for _, none := range []*communicator.Pipes{nil, new(communicator.Pipes)} {
+			failing(t, mscclgo.NoRank, none.Open(t.Context(), 1), mscclgo.ErrInvalid, "the pipes are nil")
+			if err := none.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 		failing(t, rank, p.Open(t.Context(), 2), mscclgo.ErrInvalid, "there are no pipes")
 		return errors.Join(p.Open(t.Context(), 1-rank), comms[rank].Barrier(t.Context()), p.Close())
 	})
