@@ -227,8 +227,8 @@ func (m *meeting) ready(ctx context.Context, failed error) error {
 
 // unfinished returns the error of a rank that has done its part and does not hear that the peer has, else nil.
 func (m *meeting) unfinished(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || m.c.boot.Err() != nil { // which names the rank to blame
+		return err
 	}
 	return mscclgo.Errorf(mscclgo.KindOf(err), m.op, "it has not told that its part is done: %w", err).At(m.c.Rank(), m.peer)
 }

@@ -358,6 +358,40 @@ func TestLazyPipesHalf(t *testing.T) {
 	each(t, 2, func(rank int) error { return errors.Join(pipes[rank].Close(), pool(comms[rank], 0)) })
 }
 
+// TestLazyPipesHalfAborted has a third rank fail while one waits for the other's part: that one is to blame.
+func TestLazyPipesHalfAborted(t *testing.T) {
+	const n = 3
+	comms := group(t, n, communicator.Options{})
+	pipes := make([]*communicator.Pipes, n)
+	each(t, n, func(rank int) (err error) {
+		pipes[rank], err = comms[rank].Pipes(t.Context(), lazyToAllOthers(rank, n))
+		return err
+	})
+	half := make(chan bool)
+	each(t, n, func(rank int) error {
+		switch rank {
+		case 0:
+			err := pipes[0].Open(t.Context(), 1)
+			failing(t, 0, err, mscclgo.ErrRemote, "out of flour")
+			if e := (*mscclgo.Error)(nil); !errors.As(err, &e) || e.Peer != 2 {
+				t.Errorf("the error blames another rank than 2: %v", err)
+			}
+		case 1:
+			defer close(half)
+			return communicator.OpenHalf(t.Context(), pipes[1], 0)
+		case 2:
+			<-half
+			comms[2].Abort(errors.New("out of flour"))
+		}
+		return nil
+	})
+	for _, p := range pipes {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestLazyPipesClosed closes pipes while an Open waits, which finds nothing of them left.
 func TestLazyPipesClosed(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
