@@ -52,7 +52,7 @@ type conn struct {
 	tasks  sync.WaitGroup
 
 	queued   atomic.Uint64 // operations added to the queue, ever
-	acked    atomic.Uint64 // operations that are done at the peer
+	acked    atomic.Uint64 // operations that are done at the peer, as it says, and were sent whole
 	closing  atomic.Bool   // Close has begun
 	parts    atomic.Bool   // this rank has told the peer that it ends: the sockets stay until it knows
 	ended    atomic.Bool   // err is set
@@ -63,6 +63,7 @@ type conn struct {
 	work    sync.Cond // something was queued, or the end
 	queue   [queueDepth]op
 	taken   uint64       // operations that senders have taken whole, ever
+	claimed uint64       // operations that the peer says are done
 	err     error        // why the connection ended
 	kind    mscclgo.Kind // of err
 

@@ -153,22 +153,27 @@ func (c *conn) readControl() {
 			continue
 		case f.kind != kindAck:
 			err = fmt.Errorf("a frame of kind %d on the control socket", f.kind)
-		case f.op < c.acked.Load() || f.op > c.queued.Load():
-			err = fmt.Errorf("it acknowledges %d operations, %d were sent", f.op, c.queued.Load())
+		default:
+			err = c.claim(f.op)
 		}
 		if err != nil {
 			c.lost(err)
 			return
 		}
 		c.progress.Add(1)
-		c.mu.Lock()
-		if c.farAhead() {
-			c.work.Broadcast()
-		}
-		c.acked.Store(f.op)
-		c.changed.Broadcast()
-		c.mu.Unlock()
 	}
+}
+
+// claim takes an acknowledgement of the peer.
+func (c *conn) claim(op uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if op < c.claimed || op > c.taken {
+		return fmt.Errorf("it acknowledges %d operations after %d, %d were sent", op, c.claimed, c.taken)
+	}
+	c.claimed = op
+	c.advance()
+	return nil
 }
 
 // broke ends the connection because a data socket broke. If the peer has closed it, the

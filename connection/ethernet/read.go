@@ -141,7 +141,7 @@ func (c *conn) expect(f *frame) (to *target.Memory, offset, place uint64, err er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	place, ok := c.reads.awaits(f.op)
-	if !ok {
+	if !ok || f.op >= c.taken {
 		return nil, 0, 0, fmt.Errorf("it answers operation %d, which is no read that waits for it", f.op)
 	}
 	a := &c.reads.ring[place]

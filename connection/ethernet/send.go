@@ -3,6 +3,7 @@ package ethernet
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 
 	"github.com/mscclgo/mscclgo/connection/internal/target"
@@ -27,12 +28,17 @@ type sender struct {
 	conn    net.Conn
 	stream  *gpu.Stream
 	part    uint64 // bytes of a batch's staging memory
+	unsent  uint64 // the first operation of which it has taken a part and not written it, or none; guarded by the connection's mu
 	batches [sendBatches]*batch
 	joined  []byte
 }
 
+// none is the number of no operation.
+const none = math.MaxUint64
+
 // batch is what is sent at once.
 type batch struct {
+	first   uint64 // the first operation of which it has a part, or none
 	staging *gpu.Buffer
 	bytes   []byte // of staging
 	event   *gpu.Event
@@ -58,7 +64,7 @@ type piece struct {
 }
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
-	s := &sender{c: c, conn: nc, part: part, joined: make([]byte, 0, joinedBytes+2*batchFrames*frameSize)}
+	s := &sender{c: c, conn: nc, part: part, unsent: none, joined: make([]byte, 0, joinedBytes+2*batchFrames*frameSize)}
 	device := c.t.reg.Device()
 	var err error
 	if s.stream, err = device.NewStream(); err != nil {
@@ -115,7 +121,38 @@ func (s *sender) run() {
 			return
 		}
 		s.c.progress.Add(1)
+		if next {
+			s.sent(following.first)
+		} else {
+			s.sent(none)
+		}
 	}
+}
+
+// sent notes that all before an operation that the sender has taken is written: what it was read
+// from may be its owner's again, once the peer acknowledges it.
+func (s *sender) sent(next uint64) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.unsent = next
+	s.c.advance()
+}
+
+// advance counts what the peer says is done, so far as it was sent: the peer may lie, and it may
+// have had all bytes before the call that wrote them has returned. The caller holds mu.
+func (c *conn) advance() {
+	done := min(c.claimed, c.taken)
+	for _, s := range c.senders {
+		done = min(done, s.unsent)
+	}
+	if done <= c.acked.Load() {
+		return
+	}
+	if c.farAhead() {
+		c.work.Broadcast()
+	}
+	c.acked.Store(done)
+	c.changed.Broadcast()
 }
 
 // fill takes operations off the queue into a batch and begins to copy them. It
@@ -200,7 +237,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 	if c.err != nil {
 		return false
 	}
-	b.count, b.used, b.size = 0, 0, 0
+	b.count, b.used, b.size, b.first = 0, 0, 0, none
 	s.takeAnswers(b)
 operations:
 	for ahead := c.farAhead(); !ahead && b.count < batchFrames && c.due(); {
@@ -239,6 +276,10 @@ operations:
 			}
 		}
 		b.count++
+		if b.first == none {
+			b.first = c.taken
+			s.unsent = min(s.unsent, b.first)
+		}
 		if o.given == o.n {
 			o.src = nil
 			c.taken++

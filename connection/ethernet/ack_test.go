@@ -1,0 +1,82 @@
+package ethernet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+)
+
+// acknowledge has the rogue say that so many operations are done.
+func (r *rogue) acknowledge(t testing.TB, n uint64) {
+	t.Helper()
+	head := make([]byte, frameSize)
+	(&frame{kind: kindAck, op: n}).encode(head)
+	if _, err := r.control.Write(head); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAcknowledgedUnsent has a peer acknowledge a write whose bytes are being copied by the device
+// yet. The source is free once they are sent.
+func TestAcknowledgedUnsent(t *testing.T) {
+	b := newRank(t, 1, loopback())
+	src := memory(t, b, onDevice, 64)
+	r := newRogue(t, b, 1)
+	release := holdStream(t, r.conn.d.senders[0].stream)
+	if err := r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	taken := func() bool {
+		r.conn.d.mu.Lock()
+		defer r.conn.d.mu.Unlock()
+		return r.conn.d.taken == 1
+	}
+	eventually(t, "the write is taken", taken)
+	mark, err := r.conn.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := r.conn.d.progress.Load()
+	r.acknowledge(t, 1)
+	eventually(t, "the acknowledgement is read", func() bool { return r.conn.d.progress.Load() != before })
+	if done, err := mark.Done(); done || err != nil {
+		t.Errorf("a mark behind a write that was not sent: %v, %v", done, err)
+	}
+	release()
+	eventually(t, "the mark is reached", func() bool {
+		done, err := mark.Done()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	})
+}
+
+// TestSpeaksOfUnsent has a peer acknowledge, or answer, what waits for the answer to a read.
+func TestSpeaksOfUnsent(t *testing.T) {
+	for says, lie := range map[string]func(*rogue){
+		"2 operations after 0, 1 were sent": func(r *rogue) { r.acknowledge(t, 2) },
+		"answers operation 1": func(r *rogue) {
+			r.send(t, 0, frame{kind: kindAnswer, op: 1, length: 8, total: 8}, make([]byte, 8)...)
+		},
+	} {
+		b := newRank(t, 1, loopback())
+		mine := memory(t, b, onDevice, 64)
+		r := newRogue(t, b, 1)
+		theirs := rogueMemory(t, r, b)
+		if err := r.conn.Read(mine, 0, theirs, 0, 64); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.conn.Exchange(mine, 0, theirs, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		r.data[0].SetReadDeadline(time.Now().Add(longTimeout))
+		if _, err := r.data[0].Read(make([]byte, frameSize)); err != nil { // the read has been sent
+			t.Fatal(err)
+		}
+		lie(r)
+		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, says)
+	}
+}
