@@ -1,6 +1,7 @@
 package ethernet
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -78,5 +79,33 @@ func TestSpeaksOfUnsent(t *testing.T) {
 		}
 		lie(r)
 		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, says)
+	}
+}
+
+// TestSlowDeviceOfWriter holds the device of a rank that writes, and has asked for more behind that.
+// That is not the peer's fault.
+func TestSlowDeviceOfWriter(t *testing.T) {
+	for _, sockets := range []int{1, 2} {
+		o := loopback()
+		o.Timeout, o.Sockets = 200*time.Millisecond, sockets
+		a, b := newRank(t, 0, o), newRank(t, 1, loopback())
+		ab, _ := connect(t, a, b)
+		src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
+		var release []func()
+		for _, s := range ab.d.senders {
+			release = append(release, holdStream(t, s.stream))
+		}
+		for i := range uint64(4) {
+			if err := errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Read(src, 0, dst, 0, 64), ab.Store(dst, 0, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * o.Timeout)
+		for _, let := range release {
+			let()
+		}
+		if err := ab.Flush(t.Context()); err != nil {
+			t.Errorf("with %d sockets: %v", sockets, err)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -357,7 +358,9 @@ func (c *conn) awaitsPeer() bool {
 	stalled := c.rx.stalled() // then bytes that have come are not read
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.acked.Load() < c.taken || c.due() || !stalled && (c.rx.midFrame() || c.reads.underWay())
+	sent := c.sent()
+	writing := func(s *sender) bool { return s.writing.Load() }
+	return c.acked.Load() < sent || slices.ContainsFunc(c.senders, writing) || !stalled && (c.rx.midFrame() || c.reads.underWay(sent))
 }
 
 // Close tells the peer, and releases the connection.

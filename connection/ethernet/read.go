@@ -126,10 +126,10 @@ func (r *reading) awaits(op uint64) (place uint64, ok bool) {
 	return 0, false
 }
 
-// underWay reports whether the peer owes bytes. The caller holds mu.
-func (r *reading) underWay() bool {
+// underWay reports whether the peer owes bytes, for operations before sent. The caller holds mu.
+func (r *reading) underWay(sent uint64) bool {
 	for i := r.answered.Load(); i < r.asked; i++ {
-		if r.ring[i%readDepth].due > 0 {
+		if a := &r.ring[i%readDepth]; a.due > 0 && a.op < sent {
 			return true
 		}
 	}

@@ -197,7 +197,7 @@ func TestSlowDeviceOfReader(t *testing.T) {
 		if err := errors.Join(ab.Read(dst, 0, src, 0, size), ab.WriteBytes(src, 0, []byte{1})); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the peer owes nothing", func() bool { return !ab.d.awaitsPeer() })
+		eventually(t, "the peer owes nothing", func() bool { return ab.d.acked.Load() == 1 && !ab.d.awaitsPeer() })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "has done 1 of 2 operations, 1 of them reads whose bytes are not all here")

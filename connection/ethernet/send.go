@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -27,8 +28,9 @@ type sender struct {
 	c       *conn
 	conn    net.Conn
 	stream  *gpu.Stream
-	part    uint64 // bytes of a batch's staging memory
-	unsent  uint64 // the first operation of which it has taken a part and not written it, or none; guarded by the connection's mu
+	part    uint64      // bytes of a batch's staging memory
+	unsent  uint64      // the first operation of which it has taken a part and not written it, or none; guarded by the connection's mu
+	writing atomic.Bool // it waits for the peer to take bytes, or has failed
 	batches [sendBatches]*batch
 	joined  []byte
 }
@@ -106,6 +108,7 @@ func (s *sender) run() {
 			return
 		}
 		var err error
+		s.writing.Store(true)
 		if small && next && !following.copies && b.size+following.size <= joinedBytes {
 			err = s.sendJoined(b, following)
 			next = false
@@ -120,6 +123,7 @@ func (s *sender) run() {
 			s.c.broke(fmt.Errorf("sending to it: %w", err))
 			return
 		}
+		s.writing.Store(false)
 		s.c.progress.Add(1)
 		if next {
 			s.sent(following.first)
@@ -138,13 +142,19 @@ func (s *sender) sent(next uint64) {
 	s.c.advance()
 }
 
+// sent returns the number of operations that senders have written whole. The caller holds mu.
+func (c *conn) sent() uint64 {
+	n := c.taken
+	for _, s := range c.senders {
+		n = min(n, s.unsent)
+	}
+	return n
+}
+
 // advance counts what the peer says is done, so far as it was sent: the peer may lie, and it may
 // have had all bytes before the call that wrote them has returned. The caller holds mu.
 func (c *conn) advance() {
-	done := min(c.claimed, c.taken)
-	for _, s := range c.senders {
-		done = min(done, s.unsent)
-	}
+	done := min(c.claimed, c.sent())
 	if done <= c.acked.Load() {
 		return
 	}
