@@ -13,7 +13,6 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -108,13 +107,13 @@ type Pipes struct {
 
 // pipeEnd is an end of this rank.
 type pipeEnd struct {
-	peer, i  int // pipe i to or from the peer
-	sends    bool
-	port     bool
-	offset   uint64 // in the pool
-	endpoint connection.Endpoint
-	waits    *waitingPort // for the service to have it, or nil
-	pipe     *channel.Pipe
+	peer, i int // pipe i to or from the peer
+	sends   bool
+	port    bool
+	offset  uint64       // in the pool
+	dial    dial         // by a port
+	waits   *waitingPort // for the service to have it, or nil
+	pipe    *channel.Pipe
 }
 
 // waitingPort is what an end by a port will be once its peer's part is known to have worked: what a service
@@ -332,10 +331,11 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	for _, e := range p.ends {
 		one := offeredEnd{peer: e.peer, sends: e.sends, i: e.i, offset: e.offset}
 		if e.port {
-			if e.endpoint, err = c.endpoint(e.peer); err != nil {
+			e.dial.rank = e.peer
+			if e.dial.endpoint, err = c.endpoint(e.peer); err != nil {
 				return nil, err
 			}
-			if one.endpoint, err = e.endpoint.MarshalBinary(); err != nil {
+			if one.endpoint, err = e.dial.endpoint.MarshalBinary(); err != nil {
 				return nil, err
 			}
 			// While all ranks wait for each other's offers: none would come to a peer that waits to connect.
@@ -456,6 +456,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 	o.Size = offers[c.Rank()].agreed(least)
 	for rank, offer := range offers {
 		if err := p.compare(k, rank, offer, offer.agreed(least)); err != nil {
+			p.connectInVain(ctx, offers)
 			return err
 		}
 	}
@@ -466,6 +467,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		}
 	} else {
 		if err := p.makeEnds(ctx, k, offers); err != nil {
+			p.connectInVain(ctx, offers)
 			return err
 		}
 		for at, e := range p.ends {
@@ -488,6 +490,18 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 	p.set.Out = buf.Ptr()
 	p.set.In = buf.Ptr() + gpu.Ptr(sizeIn[devicecode.Pipe](len(o.To)*o.PerPeer))
 	return nil
+}
+
+// connectInVain makes the connections that peers may wait for, of a rank whose part has failed.
+func (p *Pipes) connectInVain(ctx context.Context, offers []*pipeOffer) {
+	var dials []dial
+	for _, e := range p.ends {
+		if other := offers[e.peer].end(p.sems.c.Rank(), !e.sends, e.i); e.dial.endpoint != nil && other != nil {
+			e.dial.remote = other.endpoint
+			dials = append(dials, e.dial)
+		}
+	}
+	p.connections = append(p.connections, p.sems.c.connectInVain(ctx, dials)...)
 }
 
 // makeEnds makes this rank's ends, by the offers of the ranks that they go to or come from.
@@ -560,10 +574,8 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 		e.pipe, err = channel.NewMemoryPipe(s, config)
 		return err
 	}
-	conn, err := e.endpoint.Connect(ctx, other.endpoint)
-	if handshake.Shortage(err) {
-		c.failure.fail(err) // the peers would wait for this rank, and then blame each other
-	}
+	e.dial.remote = other.endpoint
+	conn, err := c.dial(ctx, &e.dial)
 	if err != nil {
 		return err
 	}
@@ -659,9 +671,9 @@ func (p *Pipes) find(i, rank int, sends bool) *channel.Pipe {
 // closeEndpoints closes the endpoints that were made to connect.
 func (p *Pipes) closeEndpoints() {
 	for _, e := range p.ends {
-		if e.endpoint != nil {
-			e.endpoint.Close()
-			e.endpoint = nil
+		if e.dial.endpoint != nil {
+			e.dial.endpoint.Close()
+			e.dial.endpoint = nil
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package communicator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -265,12 +265,12 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 	return endpoints, w.Bytes(), nil
 }
 
-// accept decodes a peer's offer: where its semaphores are, and its endpoints of the
+// decode decodes a peer's offer: where its semaphores are, and its endpoints of the
 // channels to this rank, by channel number.
-func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) ([]peerSemaphore, [][]byte, error) {
+func (p *PortChannels) decode(k *call, rank int, b []byte) (*offer, [][]byte, error) {
 	c := p.sems.c
 	r := wire.NewReader(b)
-	theirs, err := p.sems.accept(ctx, k.op, rank, r.Blob(maxContribution))
+	theirs, err := p.sems.decode(k.op, rank, r.Blob(maxContribution))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -294,9 +294,34 @@ func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) 
 
 // connect makes this rank's channels, but for what the service has of them, and memory for their handles.
 func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte, before *PortChannels) error {
-	c := p.sems.c
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := p.sems.c.bounded(ctx)
 	defer cancel()
+	// All offers first, as this rank may wait for a peer, and others for this rank.
+	offers, dials, wrong := make([]*offer, len(p.Ranks)), make([]dial, 0, len(endpoints)), error(nil)
+	for j, rank := range p.Ranks {
+		o, remotes, err := p.decode(k, rank, all[rank])
+		if err != nil {
+			wrong = cmp.Or(wrong, err)
+			continue
+		}
+		offers[j] = o
+		for i, remote := range remotes {
+			dials = append(dials, dial{endpoint: endpoints[j*p.sems.perPeer+i], remote: remote, rank: rank})
+		}
+	}
+	err := wrong
+	if err == nil {
+		err = p.connectAll(ctx, k, local, inbox, offers, dials, before)
+	}
+	if err != nil {
+		p.connections = append(p.connections, p.sems.c.connectInVain(ctx, dials)...)
+	}
+	return err
+}
+
+// connectAll is connect, with the offers of the peers and the connections, in the order of Ranks.
+func (p *PortChannels) connectAll(ctx context.Context, k *call, local, inbox *gpu.Buffer, offers []*offer, dials []dial, before *PortChannels) error {
+	c := p.sems.c
 	p.mine = p.peers.Memories[c.Rank()]
 	if inbox != nil {
 		var err error
@@ -304,18 +329,15 @@ func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.B
 			return err
 		}
 	}
-	p.channels, p.waits = make([]*channel.PortChannel, len(endpoints)), make([]*waitingChannel, len(endpoints))
+	p.channels, p.waits = make([]*channel.PortChannel, len(dials)), make([]*waitingChannel, len(dials))
 	for j, rank := range p.Ranks {
-		theirs, remotes, err := p.accept(ctx, k, rank, all[rank])
+		theirs, err := p.sems.imported(ctx, k.op, rank, offers[j])
 		if err != nil {
 			return err
 		}
 		for i, to := range theirs {
 			at := i*len(p.Ranks) + j
-			conn, err := endpoints[j*p.sems.perPeer+i].Connect(ctx, remotes[i])
-			if handshake.Shortage(err) {
-				c.failure.fail(err) // the peers would wait for this rank, and then blame each other
-			}
+			conn, err := c.dial(ctx, &dials[j*p.sems.perPeer+i])
 			if err != nil {
 				return err
 			}

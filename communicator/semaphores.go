@@ -84,14 +84,29 @@ func (s *semaphores) buffer(i, rank int) (*gpu.Buffer, error) {
 // accept decodes a peer's offer, imports the slabs that it names, and returns the
 // peer's ends of the channels to this rank, by channel number.
 func (s *semaphores) accept(ctx context.Context, op string, rank int, b []byte) ([]peerSemaphore, error) {
-	c := s.c
+	o, err := s.decode(op, rank, b)
+	if err != nil {
+		return nil, err
+	}
+	return s.imported(ctx, op, rank, o)
+}
+
+// decode decodes a peer's offer.
+func (s *semaphores) decode(op string, rank int, b []byte) (*offer, error) {
 	o, err := decodeOffer(b, s.ranks())
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its offer is malformed: %w", err).At(c.Rank(), rank)
+		return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its offer is malformed: %w", err).At(s.c.Rank(), rank)
 	}
 	if o.perPeer != s.perPeer {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "its PerPeer is %d, this rank's %d", o.perPeer, s.perPeer).At(c.Rank(), rank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "its PerPeer is %d, this rank's %d", o.perPeer, s.perPeer).At(s.c.Rank(), rank)
 	}
+	return o, nil
+}
+
+// imported imports the slabs that a peer's offer names, and returns the peer's ends of the
+// channels to this rank, by channel number.
+func (s *semaphores) imported(ctx context.Context, op string, rank int, o *offer) (_ []peerSemaphore, err error) {
+	c := s.c
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	slabs := map[uint32]*registeredmem.Memory{}

@@ -1,0 +1,54 @@
+package communicator_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// TestPartFailsBeforeDial has rank 0's part of a call fail because of rank 1, when rank 2, which goes with
+// rank 0, may be waiting for rank 0 to dial. All hear of it at once.
+func TestPartFailsBeforeDial(t *testing.T) {
+	peers := [][]int{{1, 2}, {2}, {0, 1}}
+	for name, open := range map[string]func(context.Context, *communicator.Communicator, *proxyservice.ProxyService, *gpu.Buffer) error{
+		"ports": func(ctx context.Context, c *communicator.Communicator, s *proxyservice.ProxyService, b *gpu.Buffer) error {
+			_, err := c.PortChannels(ctx, s, b, communicator.PortChannelOptions{PerPeer: 2, Peers: peers[c.Rank()]})
+			return err
+		},
+		"pipes": func(ctx context.Context, c *communicator.Communicator, s *proxyservice.ProxyService, _ *gpu.Buffer) error {
+			ranks := peers[c.Rank()]
+			_, err := c.Pipes(ctx, communicator.PipeOptions{To: ranks, From: ranks, PerPeer: 2, Service: s})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := overEthernet()
+			o.Timeout = soon
+			comms := group(t, 3, o)
+			start := time.Now()
+			errs := outcomes(t, 3, func(rank int) error {
+				s, err := comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{})
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				return open(t.Context(), comms[rank], s, upload(t, comms[rank].Device(), 0, 64))
+			})
+			if took := time.Since(start); took > soon/2 {
+				t.Errorf("it took %v", took)
+			}
+			failing(t, 0, errs[0], mscclgo.ErrInvalid, "rank 0, peer 1")
+			failing(t, 2, errs[2], mscclgo.ErrRemote, "rank 2, peer 0", "its part failed")
+			for rank, c := range comms {
+				if c.Err() != nil {
+					t.Errorf("rank %d: the group has failed: %v", rank, c.Err())
+				}
+			}
+		})
+	}
+}
