@@ -17,6 +17,7 @@ type doomed struct {
 }
 
 func (f doomed) Done() <-chan struct{} { return f.failed }
+func (f doomed) Err() error            { return errors.New("the group has failed") }
 func (f doomed) Group() [16]byte       { return [16]byte{} }
 func (f doomed) Key(string) [32]byte   { return [32]byte{} }
 

@@ -73,7 +73,10 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 	k.told = false
 	all, err := k.exchange(ctx, k.contribution(mine, failed))
 	if err != nil {
-		if c.boot.Err() != nil { // which ended what failed here, perhaps
+		switch {
+		case c.endedWithGroup(failed):
+			return nil, &once{k.named(err), failed}
+		case c.boot.Err() != nil: // which ended what failed here, perhaps
 			return nil, joinOnce(k.named(err), failed)
 		}
 		return nil, errors.Join(failed, k.named(err))

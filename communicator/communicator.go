@@ -598,29 +598,42 @@ func (c *Communicator) usable(op string) error {
 }
 
 // bounded returns a context for what waits for one peer: it ends with the options' timeout,
-// and when the group fails, since that peer may be the one that failed.
+// and when the group fails, with its error as the cause, since that peer may be the one that failed.
 func (c *Communicator) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	c.cancelOnFailure(ctx, cancel)
-	return ctx, cancel
+	ctx, end := c.untilFailure(ctx)
+	return ctx, func() {
+		end()
+		cancel()
+	}
 }
 
 // untilFailure returns a context that ends when the group fails, with its error as the cause.
 func (c *Communicator) untilFailure(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c.cancelOnFailure(ctx, func() { cancel(c.boot.Err()) })
-	return ctx, func() { cancel(nil) }
-}
-
-// cancelOnFailure has a context that ends some day end when the group fails.
-func (c *Communicator) cancelOnFailure(ctx context.Context, cancel context.CancelFunc) {
 	go func() {
 		select {
 		case <-c.boot.Done():
-			cancel()
+			cancel(&groupEnd{c.boot.Err(), c})
 		case <-ctx.Done():
 		}
 	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// groupEnd is the cause of contexts that the failure of a group has ended.
+type groupEnd struct {
+	error
+	of *Communicator
+}
+
+func (e *groupEnd) Unwrap() error { return e.error }
+
+// endedWithGroup reports whether err is of a call that only the failure of the group has ended. It tells
+// no more than that, and may name the peer that this rank waited for.
+func (c *Communicator) endedWithGroup(err error) bool {
+	var end *groupEnd
+	return errors.As(err, &end) && end.of == c
 }
 
 // watch returns what bounds the waits of a handle.

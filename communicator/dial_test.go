@@ -2,6 +2,9 @@ package communicator_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,5 +53,39 @@ func TestPartFailsBeforeDial(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoMemoryToDial has rank 0 without memory for connections to two ranks that wait for it to dial: all hear of it
+// at once.
+func TestNoMemoryToDial(t *testing.T) {
+	options := slices.Repeat([]communicator.Options{overEthernet()}, 3)
+	options[0].Ethernet.Staging = 1 << 50
+	comms := groupWith(t, options)
+	start := time.Now()
+	errs := outcomes(t, 3, func(rank int) error {
+		s, err := comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if rank > 0 {
+			time.Sleep(20 * time.Millisecond) // the dialled connections have ended then
+		}
+		peers := [][]int{{1, 2}, {0, 2}, {0, 1}}[rank]
+		_, err = comms[rank].PortChannels(t.Context(), s, upload(t, comms[rank].Device(), 0, 64), communicator.PortChannelOptions{Peers: peers})
+		return err
+	})
+	if took := time.Since(start); took > soon/2 {
+		t.Errorf("it took %v", took)
+	}
+	failing(t, 0, errs[0], mscclgo.ErrSystem, "rank 0")
+	failing(t, 1, errs[1], mscclgo.ErrRemote, "rank 1, peer 0")
+	failing(t, 2, errs[2], mscclgo.ErrRemote, "rank 2, peer 0")
+	for rank, err := range errs {
+		// Not what the end of the group has ended on the rank.
+		if text := fmt.Sprint(err); strings.Count(text, "cannot allocate memory") != 1 || strings.Contains(text, "given up") {
+			t.Errorf("rank %d is told more than once: %v", rank, err)
+		}
 	}
 }

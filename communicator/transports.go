@@ -189,7 +189,12 @@ func (c *Communicator) serviceFailed(err error) {
 // which may only be what came of it.
 func (c *Communicator) causeFirst(failure error) error {
 	cause := c.failure.err()
-	if cause == nil || failure == nil || errors.Is(failure, cause) || errors.Is(cause, failure) {
+	switch {
+	case cause == nil || failure == nil:
+		return failure
+	case c.endedWithGroup(failure):
+		return &once{cause, failure}
+	case errors.Is(failure, cause) || errors.Is(cause, failure):
 		return failure
 	}
 	return errors.Join(cause, failure)

@@ -199,8 +199,10 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	case err == nil:
 		c.peerInstance = peer.transport
 		return c, nil
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("the peer at %v did not connect in time", peer.addrs)).At(rank, int(peer.rank))
+	case ctx.Err() != nil:
+		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("it was given up before the peer at %v had connected", peer.addrs)).At(rank, int(peer.rank))
 	}
 	kind := mscclgo.ErrRemote
 	if handshake.Shortage(err) {
