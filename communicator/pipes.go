@@ -98,6 +98,7 @@ type Pipes struct {
 	buffer      *registeredmem.Memory // options.Buffer, or nil
 	ends        []*pipeEnd
 	reserved    int // of the ends, for how many the service keeps room
+	kept        int // for how many memories of theirs
 	connections []*connection.Connection
 	handles     piece
 	set         devicecode.PipeSet
@@ -328,6 +329,9 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if offer.buffer, err = describe(p.buffer); err != nil {
 		return nil, err
 	}
+	if err := p.keep(); err != nil {
+		return nil, err
+	}
 	for _, e := range p.ends {
 		one := offeredEnd{peer: e.peer, sends: e.sends, i: e.i, offset: e.offset}
 		if e.port {
@@ -347,6 +351,21 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 		offer.ends = append(offer.ends, one)
 	}
 	return offer.encode(), nil
+}
+
+// keep has the service keep room for the memories of ends by a port: this rank's, and each peer's pool and buffer,
+// which are not known yet.
+func (p *Pipes) keep() (err error) {
+	peers := map[int]bool{}
+	for _, e := range p.ends {
+		if e.port && e.peer != p.sems.c.Rank() {
+			peers[e.peer] = true
+		}
+	}
+	if slices.ContainsFunc(p.ends, func(e *pipeEnd) bool { return e.port }) {
+		p.kept, err = native.ReserveMemories(p.options.Service, []*registeredmem.Memory{p.pool, p.buffer}, 2*len(peers))
+	}
+	return err
 }
 
 // describe returns the description of a memory, empty for nil.
@@ -600,10 +619,15 @@ func (p *Pipes) serve() error {
 		}
 		e.waits = nil
 		p.reserved--
-		if err := native.AddReserved(p.options.Service, w.semaphore); err != nil {
+		memories := []*registeredmem.Memory{w.config.Peer.Memory, w.config.Own.Memory}
+		if w.config.Sends {
+			memories = append(memories, w.config.Buffer, w.config.Source)
+		}
+		n, err := native.AddReservedMemories(p.options.Service, memories)
+		p.kept -= n
+		if err = errors.Join(native.AddReserved(p.options.Service, w.semaphore), err); err != nil {
 			return err
 		}
-		var err error
 		if e.pipe, err = p.options.Service.Pipe(w.semaphore, w.config); err != nil {
 			return err
 		}
@@ -634,6 +658,10 @@ func (p *Pipes) show() error {
 func (p *Pipes) unreserve() {
 	for ; p.reserved > 0; p.reserved-- {
 		native.Unreserve(p.options.Service)
+	}
+	if p.kept > 0 {
+		native.UnreserveMemories(p.options.Service, p.kept)
+		p.kept = 0
 	}
 	for _, e := range p.ends {
 		e.waits = nil

@@ -123,6 +123,7 @@ type PortChannels struct {
 	channels    []*channel.PortChannel // in the order of Handles
 	waits       []*waitingChannel      // likewise, for the service to have them; nil: it has, or none is there
 	reserved    int                    // for how many the service keeps room
+	kept        int                    // for how many memories of theirs
 	handles     piece
 	peers       *PeerMemory
 	mine        *registeredmem.Memory // local
@@ -238,6 +239,9 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if p.kept, err = p.keep(); err != nil {
+		return nil, nil, err
+	}
 	w := wire.NewWriter(len(words))
 	w.Blob(words)
 	w.U32(uint32(len(p.Ranks)))
@@ -263,6 +267,21 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 		}
 	}
 	return endpoints, w.Bytes(), nil
+}
+
+// keep has the service keep room for the memories of the channels, and returns for how many.
+func (p *PortChannels) keep() (int, error) {
+	if len(p.Ranks) == 0 {
+		return 0, nil
+	}
+	var memories []*registeredmem.Memory
+	for _, rank := range p.Ranks {
+		memories = append(memories, p.peers.Memories[rank])
+	}
+	if p.options.Inbox != nil {
+		return native.ReserveMemories(p.service, memories, 1) // the local one is not registered yet
+	}
+	return native.ReserveMemories(p.service, append(memories, p.peers.Memories[p.sems.c.Rank()]), 0)
 }
 
 // decode decodes a peer's offer: where its semaphores are, and its endpoints of the
@@ -384,10 +403,11 @@ func (p *PortChannels) show() error {
 	for at, w := range p.waits {
 		p.waits[at] = nil
 		p.reserved--
-		if err := native.AddReserved(p.service, w.semaphore); err != nil {
+		n, err := native.AddReservedMemories(p.service, []*registeredmem.Memory{w.to, p.mine})
+		p.kept -= n
+		if err = errors.Join(native.AddReserved(p.service, w.semaphore), err); err != nil {
 			return err
 		}
-		var err error
 		if p.channels[at], err = p.service.PortChannel(w.semaphore, w.to, p.mine); err != nil {
 			return err
 		}
@@ -400,6 +420,10 @@ func (p *PortChannels) show() error {
 func (p *PortChannels) unreserve() {
 	for ; p.reserved > 0; p.reserved-- {
 		native.Unreserve(p.service)
+	}
+	if p.kept > 0 {
+		native.UnreserveMemories(p.service, p.kept)
+		p.kept = 0
 	}
 	clear(p.waits)
 }

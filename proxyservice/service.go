@@ -107,6 +107,7 @@ type ProxyService struct {
 	semaphores map[*semaphore.Host2Device]uint16
 	links      map[*connection.Connection]*link
 	reserved   int // semaphores and connections that will be added; see native.ReserveSemaphore
+	kept       int // memories that will be added; see native.ReserveMemories
 	closed     bool
 
 	freeing sync.Mutex // held by Close from when the proxy has ended
@@ -181,19 +182,24 @@ func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 // Errors: ErrInvalid when the memory is nil, or the service is closed or has
 // MaxMemories.
 func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
-	const op = "proxyservice: add a memory"
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if m == nil {
+		return 0, s.invalid(opAddMemory, "the memory is nil")
+	}
+	return s.addMemory(m)
+}
+
+const opAddMemory = "proxyservice: add a memory"
+
+// addMemory is AddMemory of one that is not nil. The caller holds mu.
+func (s *ProxyService) addMemory(m *registeredmem.Memory) (uint16, error) {
 	id, known := s.memories[m]
-	switch {
-	case m == nil:
-		return 0, s.invalid(op, "the memory is nil")
-	case s.closed:
-		return 0, s.invalid(op, "the service is closed")
-	case known:
+	if known && !s.closed {
 		return id, nil
-	case len(s.known.memories) == MaxMemories:
-		return 0, s.invalid(op, "the service has %d; make another service", MaxMemories)
+	}
+	if err := s.roomForMemories(1); err != nil {
+		return 0, err
 	}
 	id = uint16(len(s.known.memories))
 	s.memories[m] = id
@@ -201,6 +207,18 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	s.publish()
 	s.loop.addMemory(m)
 	return id, nil
+}
+
+// roomForMemories returns the error of a service that has no room for so many more, or is closed. The caller
+// holds mu.
+func (s *ProxyService) roomForMemories(n int) error {
+	switch {
+	case s.closed:
+		return s.invalid(opAddMemory, "the service is closed")
+	case len(s.known.memories)+s.kept+n > MaxMemories:
+		return s.invalid(opAddMemory, "the service has %d, of at most %d; make another service", len(s.known.memories)+s.kept, MaxMemories)
+	}
+	return nil
 }
 
 // AddSemaphore returns the id of a semaphore in the service, which all channels that
@@ -286,6 +304,48 @@ func (s *ProxyService) unreserve() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved--
+}
+
+// reserveMemories implements native.ReserveMemories.
+func (s *ProxyService) reserveMemories(memories []*registeredmem.Memory, more int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := map[*registeredmem.Memory]bool{}
+	for _, m := range memories {
+		if _, known := s.memories[m]; m != nil && !known {
+			fresh[m] = true
+		}
+	}
+	n := len(fresh) + more
+	if err := s.roomForMemories(n); err != nil {
+		return 0, err
+	}
+	s.kept += n
+	return n, nil
+}
+
+// addReservedMemories implements native.AddReservedMemories.
+func (s *ProxyService) addReservedMemories(memories []*registeredmem.Memory) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range memories {
+		if _, known := s.memories[m]; m == nil || known {
+			continue
+		}
+		s.kept--
+		n++
+		if _, err := s.addMemory(m); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// unreserveMemories implements native.UnreserveMemories.
+func (s *ProxyService) unreserveMemories(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept -= n
 }
 
 // BasePortChannel returns a channel of a semaphore whose puts, gets and stores name the
@@ -399,6 +459,13 @@ func init() {
 	native.ReserveSemaphore = func(s any) error { return s.(*ProxyService).reserve() }
 	native.AddReserved = func(s, sem any) error { return s.(*ProxyService).addReserved(sem.(*semaphore.Host2Device)) }
 	native.Unreserve = func(s any) { s.(*ProxyService).unreserve() }
+	native.ReserveMemories = func(s, memories any, more int) (int, error) {
+		return s.(*ProxyService).reserveMemories(memories.([]*registeredmem.Memory), more)
+	}
+	native.AddReservedMemories = func(s, memories any) (int, error) {
+		return s.(*ProxyService).addReservedMemories(memories.([]*registeredmem.Memory))
+	}
+	native.UnreserveMemories = func(s any, n int) { s.(*ProxyService).unreserveMemories(n) }
 	native.InProxy = func(s any) bool { return s.(*ProxyService).inside() }
 	native.ExplainProxy = func(s any, f func(error) error) { s.(*ProxyService).explain = f }
 	native.ProxyStill = func(s any) (uint64, uint64, bool) { return s.(*ProxyService).still() }

@@ -119,6 +119,12 @@ var (
 	ReserveSemaphore func(service any) error
 	AddReserved      func(service, semaphore any) error
 	Unreserve        func(service any)
+	// ReserveMemories has it keep room for those of a []*registeredmem.Memory that it does not have, but for nils,
+	// and for so many more, or returns the error of AddMemory. AddReservedMemories then adds some in that room and
+	// returns how much they took, and UnreserveMemories gives room up.
+	ReserveMemories     func(service, memories any, more int) (room int, err error)
+	AddReservedMemories func(service, memories any) (room int, err error)
+	UnreserveMemories   func(service any, room int)
 	// ServiceClosed reports whether a *proxyservice.ProxyService was closed.
 	ServiceClosed func(service any) bool
 	// Traced reports whether a *communicator.Communicator records a timeline.
