@@ -74,6 +74,8 @@ const (
 	gatherTag = 1 << 63 // plus the number of the call
 	pipeTag   = 3 << 62 // plus the number of the call that made the pipes
 	newsTag   = 1<<64 - 1
+
+	inquiryTag = 1<<64 - 2 // of ranks that open pipes; see inquiry
 )
 
 // fullBootstrap is a Bootstrap with all optional methods.

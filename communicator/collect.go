@@ -202,12 +202,31 @@ func (k *call) leave(err error, close func() error) error {
 	return err
 }
 
-// closeHalves closes what giveUp has left.
+// afterwards does what other ranks may need of this one when it has closed something, until the communicator is
+// closed.
+func (c *Communicator) afterwards(do func(context.Context)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.halved {
+		return
+	}
+	if c.errands == nil {
+		c.errands, c.endErrands = context.WithCancel(context.Background())
+	}
+	ctx := c.errands
+	c.running.Go(func() { do(ctx) })
+}
+
+// closeHalves closes what giveUp has left, and ends what is done afterwards.
 func (c *Communicator) closeHalves() error {
 	c.mu.Lock()
 	halves := c.halves
 	c.halves, c.halved = nil, true
+	if c.errands != nil {
+		c.endErrands()
+	}
 	c.mu.Unlock()
+	c.running.Wait()
 	var errs []error
 	for _, close := range halves {
 		errs = append(errs, close())

@@ -197,8 +197,14 @@ type Communicator struct {
 	blocks   map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
 	owned    []func() error
 	halves   []func() error // close what other ranks may use; see call.giveUp
-	halved   bool           // halves are closed
-	kept     native.Kept    // see native.KeptBy
+	halved   bool           // halves are closed, and errands have ended
+
+	errands    context.Context // of what afterwards does, or nil
+	endErrands context.CancelFunc
+	running    sync.WaitGroup
+
+	visitors map[int]*visitor // by rank; see turnAway
+	kept     native.Kept      // see native.KeptBy
 	closed   bool
 	left     bool // leave is done or under way
 	closing  sync.Once

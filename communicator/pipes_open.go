@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -89,8 +91,8 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 // opened again if both ranks had an error.
 //
 // Errors: ErrTimeout, naming the rank, when it does not call Open in time; ErrInvalid for a rank without pipes,
-// when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed;
-// those of [registeredmem.Registry.Import] and [connection.Endpoint].
+// when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed or
+// its pipes are closed; those of [registeredmem.Registry.Import] and [connection.Endpoint].
 func (p *Pipes) Open(ctx context.Context, ranks ...int) error {
 	if !p.made() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: open pipes", "the pipes are nil; Communicator.Pipes makes them")
@@ -158,6 +160,7 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 	m.missing = "it does not open its pipes to and from this rank; each of the two names the other in Open"
 	defer q.unreserve()
 	goesOn := false
+	defer m.askSoon(ctx)()
 	err := c.waitIn(m.name, op, rank, func() (err error) {
 		goesOn, err = q.meet(ctx, l, m)
 		return err
@@ -303,10 +306,118 @@ func (l *lazyPipes) close() error {
 		}
 		d.given = nil
 		<-d.turn
+		switch {
+		case opened[rank] != nil:
+			l.p.sems.c.forgetVisitor(rank, l.tag)
+		case rank != l.p.sems.c.Rank():
+			l.p.sems.c.turnAway(rank, l.tag)
+		}
 	}
 	errs = append(errs, l.closed.close())
 	if l.still.slab != nil {
 		l.p.sems.c.private.free(l.still)
 	}
 	return errors.Join(errs...)
+}
+
+// asksAfter is how long a rank waits in Open before it asks whether the other has closed its pipes.
+const asksAfter = 200 * time.Millisecond
+
+// inquiry is what a rank that waits in Open asks: the tag of the pipes, and the number of its call.
+type inquiry struct{ tag, number uint64 }
+
+func (q inquiry) encode() []byte {
+	w := wire.NewWriter(16)
+	w.U64(q.tag)
+	w.U64(q.number)
+	return w.Bytes()
+}
+
+func decodeInquiry(b []byte) (inquiry, error) {
+	r := wire.NewReader(b)
+	q := inquiry{r.U64(), r.U64()}
+	return q, r.End()
+}
+
+// askSoon asks the peer of an Open, if that lasts, whether it has closed its pipes. The caller ends it.
+func (m *meeting) askSoon(ctx context.Context) (end func() bool) {
+	if m.c.turn() != nil { // under an explorer of schedules nothing comes of itself
+		return func() bool { return true }
+	}
+	return time.AfterFunc(asksAfter, func() {
+		m.c.boot.Send(ctx, m.peer, inquiryTag, inquiry{m.tag, m.mine}.encode()) // of a failure the Open hears itself
+	}).Stop
+}
+
+// visitor is what this rank knows of another that opens lazy pipes, by the tags of these.
+type visitor struct {
+	closed map[uint64]bool   // this rank has closed them, and the other may open them
+	asked  map[uint64]uint64 // the number of its newest call, of those that were not closed when it asked
+}
+
+// turnAway has a rank that opens its pipes to and from this one hear that they are closed here.
+func (c *Communicator) turnAway(rank int, tag uint64) {
+	if c.turn() != nil {
+		return
+	}
+	c.mu.Lock()
+	v := c.visitors[rank]
+	if v == nil {
+		v = &visitor{map[uint64]bool{}, map[uint64]uint64{}}
+		if c.visitors == nil {
+			c.visitors = map[int]*visitor{}
+		}
+		c.visitors[rank] = v
+		defer c.afterwards(func(ctx context.Context) { c.answerInquiries(ctx, rank) })
+	}
+	v.closed[tag] = true
+	number, waits := v.asked[tag]
+	delete(v.asked, tag)
+	c.mu.Unlock()
+	if waits {
+		c.afterwards(func(ctx context.Context) { c.turnedAway(ctx, rank, inquiry{tag, number}) })
+	}
+}
+
+// forgetVisitor is turnAway of pipes that were open.
+func (c *Communicator) forgetVisitor(rank int, tag uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.visitors[rank]; v != nil {
+		delete(v.asked, tag)
+	}
+}
+
+// answerInquiries answers those of a rank until ctx ends.
+func (c *Communicator) answerInquiries(ctx context.Context, rank int) {
+	for {
+		b, err := c.boot.Recv(ctx, rank, inquiryTag)
+		if err != nil {
+			return
+		}
+		q, err := decodeInquiry(b)
+		if err != nil {
+			c.options.Logger.Warn("an inquiry is malformed", "rank", c.Rank(), "peer", rank, "error", err)
+			return
+		}
+		c.mu.Lock()
+		v := c.visitors[rank]
+		closed := v.closed[q.tag]
+		if !closed {
+			v.asked[q.tag] = q.number
+		}
+		c.mu.Unlock()
+		if closed {
+			c.turnedAway(ctx, rank, q)
+		}
+	}
+}
+
+// turnedAway tells a rank that asked.
+func (c *Communicator) turnedAway(ctx context.Context, rank int, q inquiry) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	m := newMeeting(c, "Open", openOp(rank), rank, q.tag, maxContribution)
+	m.theirs = q.number
+	m.send(ctx, meetingMessage{failed: "its pipes are closed"}) // a rank that has left does not wait
 }

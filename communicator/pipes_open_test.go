@@ -414,6 +414,56 @@ func TestLazyPipesClosed(t *testing.T) {
 	})
 }
 
+// TestLazyPipesClosedByPeer has a rank open its pipes to one that has closed them, or closes them meanwhile, and to one
+// that has not and opens its own later. It hears of the first at once.
+func TestLazyPipesClosedByPeer(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		comms := group(t, 3, communicator.Options{Timeout: soon})
+		pipes := make([]*communicator.Pipes, 3)
+		each(t, 3, func(rank int) error {
+			before, err := comms[rank].Pipes(t.Context(), lazyToAllOthers(rank, 3))
+			if err = errors.Join(err, before.Close()); err != nil {
+				return err
+			}
+			pipes[rank], err = comms[rank].Pipes(t.Context(), lazyToAllOthers(rank, 3))
+			return err
+		})
+		if t.Failed() {
+			return
+		}
+		gone := make(chan error, 1)
+		begun := time.Now()
+		go func() {
+			if later {
+				time.Sleep(time.Second) // it has asked
+			}
+			gone <- pipes[1].Close()
+		}()
+		if !later {
+			if err := <-gone; err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			failing(t, 0, pipes[0].Open(t.Context(), 1), mscclgo.ErrRemote, "rank 0, peer 1", "its pipes are closed")
+		}
+		if took := time.Since(begun); took > soon/2 {
+			t.Errorf("it took %v to hear of it", took)
+		}
+		each(t, 3, func(rank int) error {
+			if rank == 1 {
+				return nil
+			}
+			return errors.Join(pipes[rank].Open(t.Context(), 2-rank), pipes[rank].Close())
+		})
+		if later {
+			if err := <-gone; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // TestLazyPipesAborted fails the group while a rank waits for another to open its pipes: it hears of that at once.
 func TestLazyPipesAborted(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
