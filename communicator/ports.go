@@ -54,6 +54,7 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 		return nil, err
 	}
 	native.ExplainProxy(s, c.causeFirst)
+	native.NameChannels(s, c.channelName)
 	if c.tracer != nil {
 		native.TraceProxy(s, c.tracer.host)
 	}

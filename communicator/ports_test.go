@@ -131,3 +131,46 @@ func testPortChannelsServiceFull(t *testing.T, o communicator.Options) {
 		return errors.Join(err, proxies[rank].Close(), comms[rank].Barrier(t.Context()), p.Close())
 	})
 }
+
+// TestPortNamed has a kernel ask a port for what it cannot do: the error has the channels' name, or else the number
+// that those of waits have.
+func TestPortNamed(t *testing.T) {
+	for _, name := range []string{"halo of the left side, and some more of it", ""} {
+		for _, bytes := range []uint64{65, 1 << 50} {
+			comms := group(t, 2, communicator.Options{})
+			var service *proxyservice.ProxyService
+			errs := outcomes(t, 2, func(rank int) error {
+				c := comms[rank]
+				w, err := newWorker(t.Context(), c)
+				if err != nil {
+					return err
+				}
+				defer w.close()
+				s, err := c.ProxyService(t.Context(), proxyservice.ServiceOptions{})
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { s.Close() })
+				local := upload(t, c.Device(), 0, 64)
+				if _, err := c.PortChannels(t.Context(), s, local, communicator.PortChannelOptions{}); err != nil { // with numbers of their own
+					return err
+				}
+				p, err := c.PortChannels(t.Context(), s, local, communicator.PortChannelOptions{Name: name})
+				if err != nil || rank == 1 {
+					return err
+				}
+				service = s
+				if err := w.launch("portStream", 1, 1, p.HandleOf(0, 1), bytes, uint32(1)); err != nil {
+					return err
+				}
+				return c.Synchronize(t.Context(), w.stream)
+			})
+			says := "channel 4: "
+			if name != "" {
+				says = "channel 'halo of the left side, and some "
+			}
+			failing(t, 0, errs[0], mscclgo.ErrInvalid, "rank 0, peer 1", says)
+			failing(t, 0, service.Err(), mscclgo.ErrInvalid, "rank 0, peer 1", says)
+		}
+	}
+}

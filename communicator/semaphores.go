@@ -6,6 +6,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/verdict"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -169,6 +170,11 @@ func (c *Communicator) nameOf(number uint32) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.names[number]
+}
+
+// channelName returns how errors name a channel.
+func (c *Communicator) channelName(number uint32) string {
+	return verdict.Channel(number, c.nameOf(number))
 }
 
 // blockOf returns for the blocks of which number a channel is.

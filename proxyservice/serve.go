@@ -4,6 +4,7 @@ package proxyservice
 import "C"
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 
@@ -66,11 +67,12 @@ func (l *link) forget() {
 type port struct {
 	*link
 	semaphore *semaphore.Host2Device
+	name      string // for errors
 }
 
 // wrap adds a channel and its peer to the error of its trigger.
 func (p port) wrap(j *job, what string, err error) error {
-	return mscclgo.Errorf(mscclgo.KindOf(err), what, "channel %d: %w", j.trigger.detail, err).At(mscclgo.NoRank, p.semaphore.Peer())
+	return mscclgo.Errorf(mscclgo.KindOf(err), what, "channel %s: %w", p.name, err).At(mscclgo.NoRank, p.semaphore.Peer())
 }
 
 // move does what a request asks for, in the turn of its connection. payload are the bytes
@@ -165,15 +167,16 @@ func (t *tables) wrong(j *job) error {
 	case C.PROXY_BAD_KIND:
 		return invalid("decode", "no trigger has kind %d; the user's are from %d, and need ServiceOptions.Handler", j.trigger.kind, fifo.FirstUserKind)
 	case C.PROXY_BAD_FIELD:
-		return invalid("decode", "a memory's id is above 65535, an offset or the size is 2^48 or more, or a store or an add is not of 8 bytes")
+		err := invalid("decode", "a memory's id is above 65535, an offset or the size is 2^48 or more, or a store or an add is not of 8 bytes")
+		if number := uint64(j.trigger.detail); number < uint64(len(t.ports)) {
+			return t.ports[number].wrap(j, cmp.Or(otherThanPut(j), "put"), err)
+		}
+		return err
 	case C.PROXY_NO_PORT:
 		return invalid("find the channel", "no channel has number %d, the service has %d", j.trigger.detail, len(t.ports))
 	}
-	what, to, from := otherThanPut(j), "the peer's", "this rank's"
-	switch what {
-	case "":
-		what = "put"
-	case "get":
+	what, to, from := cmp.Or(otherThanPut(j), "put"), "the peer's", "this rank's"
+	if what == "get" {
 		to, from = from, to
 	}
 	bytes := uint64(C.proxy_bytes(&j.trigger))

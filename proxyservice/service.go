@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -100,6 +101,7 @@ type ProxyService struct {
 	words   []atomic.Uint64 // of the ring: a devicecode.PortProgress for each connection
 	pinned  gpu.Ptr         // the first of them as kernels see it
 	options ServiceOptions
+	naming  func(number uint32) string // or nil; see native.NameChannels
 
 	mu         sync.Mutex
 	known      tables // Proxy.tables points to a copy
@@ -259,9 +261,14 @@ func (s *ProxyService) addSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 	}
 	id := uint16(len(s.known.ports))
 	s.semaphores[sem] = id
-	s.known.ports = append(s.known.ports, port{link: l, semaphore: sem})
+	info := native.CountOf(sem)
+	name := strconv.Itoa(int(id))
+	if s.naming != nil && info.Channel != 0 {
+		name = s.naming(info.Channel)
+	}
+	s.known.ports = append(s.known.ports, port{link: l, semaphore: sem, name: name})
 	s.publish()
-	s.loop.addPort(l.number, native.CountOf(sem))
+	s.loop.addPort(l.number, info)
 	return id, nil
 }
 
@@ -468,6 +475,7 @@ func init() {
 	native.UnreserveMemories = func(s any, n int) { s.(*ProxyService).unreserveMemories(n) }
 	native.InProxy = func(s any) bool { return s.(*ProxyService).inside() }
 	native.ExplainProxy = func(s any, f func(error) error) { s.(*ProxyService).explain = f }
+	native.NameChannels = func(s any, f func(uint32) string) { s.(*ProxyService).naming = f }
 	native.ProxyStill = func(s any) (uint64, uint64, bool) { return s.(*ProxyService).still() }
 }
 

@@ -103,6 +103,9 @@ var (
 	// ExplainProxy has Err, and the error of it that Stop and Close return, of a
 	// *proxyservice.ProxyService pass through f. The service is not started yet.
 	ExplainProxy func(service any, f func(error) error)
+	// NameChannels has the errors of a *proxyservice.ProxyService name a channel as f does the number of its
+	// semaphore's Watch. Without it, or where that is 0, they have the channel's number in the service.
+	NameChannels func(service any, f func(number uint32) string)
 	// ExplainConnection has what the methods of a *connection.Connection return of a failure of
 	// its transport pass through f. The connection is not used yet.
 	ExplainConnection func(conn any, f func(error) error)

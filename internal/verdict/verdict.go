@@ -410,16 +410,21 @@ func (g *graph) onlyBarriers(rank int) bool {
 	return !slices.ContainsFunc(g.edges[rank], func(w Wait) bool { return w.Kind == Signal })
 }
 
+// Channel returns how errors name a channel: by its number, or by the name that it has been given.
+func Channel(number uint32, name string) string {
+	if name == "" {
+		return fmt.Sprint(number)
+	}
+	return "'" + clip(Printable(name), MaxName) + "'"
+}
+
 // place says what a wait is for: rank `by` waits for rank `from`. Both are numbers or names.
 func place(w Wait, from, by any) string { return whatOf(w, from, by) + w.Where.text() }
 
 func whatOf(w Wait, from, by any) string {
 	switch w.Kind {
 	case Signal:
-		name := fmt.Sprint(w.Channel)
-		if w.Name != "" {
-			name = "'" + w.Name + "'"
-		}
+		name := Channel(w.Channel, w.Name)
 		if w.Number > 0 {
 			return fmt.Sprintf("signal %d of channel %s from %v to %v, block %d", w.Number, name, from, by, w.Block)
 		}
