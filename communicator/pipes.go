@@ -215,7 +215,11 @@ func (p *Pipes) check(op string) error {
 	for _, ranks := range [][]int{o.To, o.From} {
 		for _, peer := range ranks {
 			switch {
-			case o.Service != nil || !p.byPort(peer):
+			case !p.byPort(peer):
+			case o.Service != nil:
+				if err := c.checkService(op, o.Service); err != nil {
+					return err
+				}
 			case o.Ports:
 				return invalid("pipes by ports need a service")
 			default:

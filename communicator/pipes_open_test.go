@@ -65,9 +65,10 @@ func TestLazyPipes(t *testing.T) {
 			options := make([]communicator.PipeOptions, n)
 			need := make([]uint64, n)
 			pipes := make([]*communicator.Pipes, n)
+			first := services(t, comms, way.ports)
 			each(t, n, func(rank int) error { // so that there is memory for handles
-				p, err := comms[rank].Pipes(t.Context(), communicator.PipeOptions{Lazy: true, To: []int{(rank + 1) % n}, From: []int{(rank + n - 1) % n}, Service: new(proxyservice.ProxyService)})
-				return errors.Join(err, p.Close())
+				p, err := comms[rank].Pipes(t.Context(), communicator.PipeOptions{Lazy: true, To: []int{(rank + 1) % n}, From: []int{(rank + n - 1) % n}, Service: first[rank]})
+				return errors.Join(err, p.Close(), first[rank].Close())
 			})
 			remake := func(check bool) {
 				proxies := services(t, comms, way.ports)

@@ -138,7 +138,7 @@ type PortChannels struct {
 // [Communicator.Share] for when to free them, and [Communicator.Pipes] for when after an
 // error. Collective.
 //
-// Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer and when
+// Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer, a service of another device and when
 // the ranks disagree on PerPeer; those of [proxyservice.ProxyService.PortChannel]; with
 // PortChannelOptions.OnStream those of [devicecode.Load].
 func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions) (*PortChannels, error) {
@@ -158,9 +158,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		shared = o.Inbox
 	}
 	ranks, err := c.checkPeers(op, o.Peers)
-	if s == nil {
-		err = errors.Join(mscclgo.Errorf(mscclgo.ErrInvalid, op, "the proxy service is nil").At(c.Rank(), mscclgo.NoRank), err)
-	}
+	err = errors.Join(c.checkService(op, s), err)
 	err = errors.Join(err, c.checkChannels(op, local, o.PerPeer))
 	var at *PeerMemory
 	if before != nil {
@@ -200,6 +198,20 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		return nil, k.leave(err, p.Close)
 	}
 	return p, nil
+}
+
+// checkService returns an error unless kernels of this rank can push to a service.
+func (c *Communicator) checkService(op string, s *proxyservice.ProxyService) error {
+	invalid := func(format string, args ...any) error {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
+	}
+	if s == nil {
+		return invalid("the proxy service is nil")
+	}
+	if d := native.ServiceDevice(s).(*gpu.Device); d != c.dev {
+		return invalid("the proxy service is for %v, the communicator on %v%s", d, c.dev, native.Twice(d, c.dev))
+	}
+	return nil
 }
 
 // leaveTo leaves what channels that are not made have taken of earlier ones to these, or nil.

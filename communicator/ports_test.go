@@ -2,6 +2,7 @@ package communicator_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"unsafe"
 
@@ -173,4 +174,23 @@ func TestPortNamed(t *testing.T) {
 			failing(t, 0, service.Err(), mscclgo.ErrInvalid, "rank 0, peer 1", says)
 		}
 	}
+}
+
+// TestServiceOfOtherRank has ranks of one process take each other's services, to whose rings their kernels cannot push.
+func TestServiceOfOtherRank(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	proxies := services(t, comms, true)
+	says := fmt.Sprintf("the proxy service is for %v, the communicator on %v", comms[1].Device(), comms[0].Device())
+	errs := outcomes(t, 2, func(rank int) error {
+		_, err := comms[rank].PortChannels(t.Context(), proxies[1-rank], upload(t, comms[rank].Device(), 0, 64), communicator.PortChannelOptions{})
+		return err
+	})
+	failing(t, 0, errs[0], mscclgo.ErrInvalid, says)
+	errs = outcomes(t, 2, func(rank int) error {
+		other := []int{1 - rank}
+		_, err := comms[rank].Pipes(t.Context(), communicator.PipeOptions{To: other, From: other, Ports: true, Service: proxies[1-rank]})
+		return err
+	})
+	failing(t, 0, errs[0], mscclgo.ErrInvalid, says)
+	each(t, 2, func(rank int) error { return proxies[rank].Close() })
 }

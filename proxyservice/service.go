@@ -463,6 +463,12 @@ func (s *ProxyService) free() error {
 
 func init() {
 	native.ServiceClosed = func(s any) bool { return s.(*ProxyService).isClosed() }
+	native.ServiceDevice = func(s any) any {
+		if ring := s.(*ProxyService).ring; ring != nil {
+			return ring.Device()
+		}
+		return (*gpu.Device)(nil) // it was not made by New
+	}
 	native.ReserveSemaphore = func(s any) error { return s.(*ProxyService).reserve() }
 	native.AddReserved = func(s, sem any) error { return s.(*ProxyService).addReserved(sem.(*semaphore.Host2Device)) }
 	native.Unreserve = func(s any) { s.(*ProxyService).unreserve() }

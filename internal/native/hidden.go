@@ -130,6 +130,8 @@ var (
 	UnreserveMemories   func(service any, room int)
 	// ServiceClosed reports whether a *proxyservice.ProxyService was closed.
 	ServiceClosed func(service any) bool
+	// ServiceDevice returns the *gpu.Device of a *proxyservice.ProxyService.
+	ServiceDevice func(service any) any
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool
 	// UntilFailure returns a context that ends when the group of a *communicator.Communicator
