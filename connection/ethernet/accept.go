@@ -15,9 +15,16 @@ type arrival struct {
 	expiry  *time.Timer
 }
 
-// drop closes the sockets of an arrival.
+// drop closes the sockets of an arrival. The dialer, for which the last one may be connected already,
+// is told that this rank has closed the connection.
 func (a *arrival) drop() {
 	a.expiry.Stop()
+	if control := a.sockets[0]; control != nil {
+		var head [frameSize]byte
+		(&frame{kind: kindBye}).encode(head[:])
+		control.SetWriteDeadline(time.Now().Add(partingTime))
+		control.Write(head[:]) // a dialer that is gone does not need it
+	}
 	for _, nc := range a.sockets {
 		if nc != nil {
 			nc.Close()

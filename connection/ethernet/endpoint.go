@@ -275,12 +275,22 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 	return made, nil
 }
 
-// Close stops accepting, and closes the connections that peers have dialled and that
+// Close stops accepting, and closes the connections that peers have dialled, or are dialling, and that
 // Connect has not returned. It is safe to call twice.
 func (e *Endpoint) Close() error {
 	e.t.mu.Lock()
 	delete(e.t.endpoints, e.about.id)
+	var dialling []*arrival
+	for number, a := range e.t.arriving {
+		if a.claim.acceptor == e.about.id {
+			dialling = append(dialling, a)
+			delete(e.t.arriving, number)
+		}
+	}
 	e.t.mu.Unlock()
+	for _, a := range dialling {
+		a.drop()
+	}
 	e.mu.Lock()
 	unclaimed := e.waiting
 	e.waiting, e.closed = nil, true

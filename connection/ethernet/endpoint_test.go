@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -198,4 +199,37 @@ func TestEndpointClose(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the endpoint is closed", "rank 1, peer 0")
 	_, err = a.e.Connect(t.Context(), marshal(t, b.e))
 	testerr.Expect(t, err, mscclgo.ErrRemote, "refused", "rank 0, peer 1")
+}
+
+// TestEndpointClosesWhileDialled closes an endpoint, or its transport, when some sockets of a connection have come: the
+// dialer, which may have connected the others since, hears that it was closed.
+func TestEndpointClosesWhileDialled(t *testing.T) {
+	for name, close := range map[string]func(*rank) error{
+		"endpoint":  func(r *rank) error { return r.e.Close() },
+		"transport": func(r *rank) error { return r.t.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRank(t, 1, loopback())
+			control, err := b.t.member.Client(t.Context(), rawDial(t, b), claimFor(b, 3).encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the socket has come", func() bool {
+				b.t.mu.Lock()
+				defer b.t.mu.Unlock()
+				return len(b.t.arriving) == 1
+			})
+			if err := close(b); err != nil {
+				t.Fatal(err)
+			}
+			control.SetReadDeadline(time.Now().Add(longTimeout / 4))
+			said, err := io.ReadAll(control)
+			if err != nil {
+				t.Fatalf("the socket stays open: %v", err)
+			}
+			if f, err := decodeFrame(said); err != nil || f.kind != kindBye {
+				t.Errorf("the dialer is told %v (%v)", f, err)
+			}
+		})
+	}
 }
