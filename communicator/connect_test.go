@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
 )
 
 // TestConnect has rank 0's host write into rank 1's memory and tell it by a word
@@ -247,4 +248,32 @@ func TestConnectFailsOnOne(t *testing.T) {
 			each(t, 2, func(rank int) error { return comms[rank].Barrier(t.Context()) })
 		})
 	}
+}
+
+// TestHost2HostHearsOfFailure has a host wait for a signal of one that fails the group: it hears why.
+func TestHost2HostHearsOfFailure(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	each(t, 2, func(rank int) error {
+		c := comms[rank]
+		word := upload(t, c.Device(), 0, semaphore.Host2HostBytes)
+		peers, err := c.Share(t.Context(), word)
+		if err != nil {
+			return err
+		}
+		conn, err := c.Connect(t.Context(), 1-rank, 0)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { conn.Close() })
+		s, err := semaphore.NewHost2Host(conn, word, peers.Memories[1-rank], 0)
+		if err != nil {
+			return err
+		}
+		if rank == 1 {
+			c.Abort(errors.New("out of flour"))
+			return nil
+		}
+		failing(t, 0, s.Wait(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", "out of flour")
+		return nil
+	})
 }

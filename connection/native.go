@@ -5,6 +5,12 @@ import "github.com/mscclgo/mscclgo/internal/native"
 func init() {
 	native.PathOf = func(conn any) *native.Path { return conn.(*Connection).path }
 	native.ExplainConnection = func(conn any, f func(error) error) { conn.(*Connection).explain = f }
+	native.Explained = func(conn any, err error) error {
+		if explain := conn.(*Connection).explain; explain != nil {
+			return explain(err)
+		}
+		return err
+	}
 	native.PathError = func(conn any, f native.Failure) error { return conn.(*Connection).nativeError(f) }
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -82,9 +83,11 @@ const (
 // has arrived then. Any goroutine may call it; each signal ends one Wait.
 //
 // Errors: ErrTimeout and ErrAborted when ctx ends first, which consumes no signal;
+// ErrAborted when the group has failed, with why, if the connection is a communicator's;
 // ErrSystem when the word cannot be read.
 func (s *Host2Host) Wait(ctx context.Context) error {
 	const op = "semaphore: wait"
+	failed := s.peer.Registry().Failed()
 	select {
 	case <-s.waiting:
 		defer func() { s.waiting <- struct{}{} }()
@@ -104,6 +107,9 @@ func (s *Host2Host) Wait(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return mscclgo.FromContext(ctx, op, "no signal came").At(s.peer.Registry().Rank(), s.peer.Rank())
 		}
+		if err := s.aborted(op, failed); err != nil {
+			return err
+		}
 		if polls < eagerPolls {
 			runtime.Gosched()
 			continue
@@ -116,7 +122,8 @@ func (s *Host2Host) Wait(ctx context.Context) error {
 // Poll consumes one signal if one has arrived, and reports whether it did. It does
 // not wait.
 //
-// Errors: ErrSystem when the word cannot be read.
+// Errors: ErrAborted when none has and the group has failed, as of Wait; ErrSystem when the
+// word cannot be read.
 func (s *Host2Host) Poll() (bool, error) {
 	select {
 	case <-s.waiting:
@@ -125,11 +132,24 @@ func (s *Host2Host) Poll() (bool, error) {
 		return false, nil // a Wait comes first
 	}
 	arrived, err := s.arrived()
-	if err != nil || arrived <= s.waited {
+	if err != nil {
 		return false, err
+	}
+	if arrived <= s.waited {
+		return false, s.aborted("semaphore: poll", s.peer.Registry().Failed())
 	}
 	s.waited++
 	return true, nil
+}
+
+// aborted returns the error of a group that has failed, else nil: the signal may never come.
+func (s *Host2Host) aborted(op string, failed <-chan struct{}) error {
+	select {
+	case <-failed:
+		return native.Explained(s.conn, mscclgo.Errorf(mscclgo.ErrAborted, op, "the group has failed").At(s.peer.Registry().Rank(), s.peer.Rank()))
+	default:
+		return nil
+	}
 }
 
 // arrived returns the number of signals that have arrived.

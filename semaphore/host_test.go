@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -26,13 +27,16 @@ type side struct {
 	conn *connection.Connection
 }
 
-func newSides(t *testing.T) [2]*side {
+func newSides(t *testing.T) [2]*side { return newMortalSides(t, nil) }
+
+// newMortalSides returns sides whose group has failed once failed is closed.
+func newMortalSides(t *testing.T, failed <-chan struct{}) [2]*side {
 	t.Helper()
 	var sides [2]*side
 	for i := range sides {
 		s := &side{}
 		var err error
-		s.reg, err = registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, i), Timeout: patience})
+		s.reg, err = registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, i), Timeout: patience, Failed: failed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,6 +202,30 @@ func TestHost2HostWaitEnds(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestHost2HostGroupFails has the group fail with one signal there. That ends a Wait, and no other comes.
+func TestHost2HostGroupFails(t *testing.T) {
+	failed := make(chan struct{})
+	sides := newMortalSides(t, failed)
+	ends := hosts(t, sides, 64)
+	if err := errors.Join(ends[0].Signal(), sides[0].conn.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 2)
+	for range 2 {
+		go func() { waits <- ends[1].Wait(t.Context()) }()
+	}
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	if some, err := ends[1].Poll(); some || err != nil {
+		t.Errorf("a poll of a group that works: %v, %v", some, err)
+	}
+	close(failed)
+	testerr.Expect(t, <-waits, mscclgo.ErrAborted, "semaphore: wait (rank 1, peer 0)", "the group has failed")
+	_, err := ends[1].Poll()
+	testerr.Expect(t, err, mscclgo.ErrAborted, "semaphore: poll (rank 1, peer 0)", "the group has failed")
+}
 
 func TestWrongHostEnds(t *testing.T) {
 	sides := newSides(t)

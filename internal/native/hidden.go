@@ -109,6 +109,8 @@ var (
 	// ExplainConnection has what the methods of a *connection.Connection return of a failure of
 	// its transport pass through f. The connection is not used yet.
 	ExplainConnection func(conn any, f func(error) error)
+	// Explained returns an error as the methods of a *connection.Connection return one of its transport.
+	Explained func(conn any, err error) error
 	// ProxyStill returns how often a *proxyservice.ProxyService has found nothing to do, or
 	// ProxyEnded, a number that changes with each trigger that it takes, and whether nothing is
 	// in its backlogs. It reads taken first and done last, so that of two calls with one taken,
