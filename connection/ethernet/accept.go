@@ -77,7 +77,11 @@ func (t *Transport) serve(c claim, nc net.Conn) error {
 func (t *Transport) admit(c claim) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.fits(c)
+	err := t.fits(c)
+	if err == nil {
+		t.endpoints[c.acceptor].dialledAgain(c.dialer)
+	}
+	return err
 }
 
 // fits is admit for callers that hold mu.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -26,7 +27,8 @@ type Endpoint struct {
 
 	mu      sync.Mutex
 	arrived sync.Cond
-	waiting []delivery // dialled by peers, oldest first
+	waiting []delivery             // dialled by peers, oldest first
+	ended   map[[idSize]byte]error // why the newest connection of a peer's endpoint ended before Connect has returned it
 	closed  bool
 }
 
@@ -138,7 +140,8 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of another
 // version or group, or of a rank with another value of Options.TLS, and once the endpoint
 // or its transport is closed; ErrUnsupported when the rank that is dialled is on another
-// host and has loopback addresses only; ErrRemote when the peer answers at none of its addresses;
+// host and has loopback addresses only; ErrRemote when the peer answers at none of its addresses, or has dialled and
+// closed the connection since;
 // ErrTimeout and ErrAborted when ctx ends first; ErrAborted when the endpoint or the
 // transport is closed meanwhile; ErrSystem when there is no pinned memory or no descriptor left.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
@@ -194,6 +197,9 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 		c, err = e.dial(ctx, &peer)
 	} else if c, err = e.take(ctx, peer.id, nil); err == nil && c.peer != int(peer.rank) {
 		err = errors.Join(fmt.Errorf("the connection was dialled by rank %d", c.peer), c.Close())
+	}
+	if until, ok := ctx.Deadline(); err != nil && ok && !time.Now().Before(until) {
+		<-ctx.Done() // sockets, which have the same deadline, may be first
 	}
 	switch {
 	case err == nil:
@@ -324,20 +330,35 @@ func (e *Endpoint) deliver(d delivery) bool {
 	return true
 }
 
+// dialledAgain notes that a peer's endpoint dials.
+func (e *Endpoint) dialledAgain(peer [idSize]byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.ended, peer)
+}
+
 // drop closes a connection that has ended, unless Connect has returned it: nobody else
-// would free its staging memory.
+// would free its staging memory. Connect returns the reason, if the peer does not dial again.
 func (e *Endpoint) drop(c *conn) {
+	c.mu.Lock()
+	why := c.failure()
+	c.mu.Unlock()
 	e.mu.Lock()
 	i := slices.IndexFunc(e.waiting, func(d delivery) bool { return d.conn == c })
 	if i < 0 {
 		e.mu.Unlock()
 		return
 	}
+	peer := e.waiting[i].peer
 	e.waiting = slices.Delete(e.waiting, i, i+1)
+	if another := func(d delivery) bool { return d.peer == peer }; len(e.ended) < maxUnclaimed && !slices.ContainsFunc(e.waiting, another) {
+		if e.ended == nil {
+			e.ended = map[[idSize]byte]error{}
+		}
+		e.ended[peer] = why
+		e.arrived.Broadcast()
+	}
 	e.mu.Unlock()
-	c.mu.Lock()
-	why := c.failure()
-	c.mu.Unlock()
 	e.t.log.Info("ethernet: a connection ended before this rank's Connect", "peer", c.peer, "why", why, "error", c.Close())
 }
 
@@ -360,9 +381,13 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 				return d.conn, d.err
 			}
 		}
+		ended := e.ended[peer]
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case ended != nil && !e.closed && e.t.ctx.Err() == nil:
+			delete(e.ended, peer)
+			return nil, mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: wait for the peer to dial", "it has dialled, and the connection ended before this rank's Connect: %w", ended)
 		case e.t.ctx.Err() != nil:
 			return nil, mscclgo.Errorf(mscclgo.ErrAborted, "ethernet: wait for the peer to dial", "the transport was closed")
 		case e.closed:

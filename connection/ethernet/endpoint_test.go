@@ -130,10 +130,11 @@ func FuzzEndpoint(f *testing.F) {
 }
 
 // A connection that its dialler closes before this rank's Connect has returned it goes
-// at once, with its staging memory, and is not returned later.
+// at once, with its staging memory, and is not returned later: Connect says why, unless the peer has
+// dialled again.
 func TestUnclaimedGoes(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
-	for range 3 {
+	for round := range 3 {
 		dialled, err := a.e.connect(t.Context(), marshal(t, b.e))
 		if err != nil {
 			t.Fatal(err)
@@ -143,6 +144,10 @@ func TestUnclaimedGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "nothing is left of it", func() bool { return b.e.unclaimed() == 0 && len(b.t.all()) == 0 })
+		if round == 0 {
+			_, err := b.e.Connect(t.Context(), marshal(t, a.e))
+			testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "the connection ended before this rank's Connect", "has closed the connection")
+		}
 	}
 	ab, ba := connect(t, a, b)
 	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
