@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -87,5 +88,52 @@ func TestNoMemoryToDial(t *testing.T) {
 		if text := fmt.Sprint(err); strings.Count(text, "cannot allocate memory") != 1 || strings.Contains(text, "given up") {
 			t.Errorf("rank %d is told more than once: %v", rank, err)
 		}
+	}
+}
+
+// leaver is a bootstrap that calls a function after an AllGather.
+type leaver struct {
+	*bootstrap.Bootstrap
+	after int // so many more, if it is above 0
+	leave func()
+}
+
+func (l *leaver) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
+	all, err := l.Bootstrap.AllGather(ctx, data)
+	if l.after--; l.after == 0 {
+		l.leave()
+	}
+	return all, err
+}
+
+// TestLeavesBeforeDial has the context of rank 0's call end when the others may be waiting for rank 0 to dial: they hear
+// of it at once.
+func TestLeavesBeforeDial(t *testing.T) {
+	o := overEthernet()
+	o.Timeout = soon
+	boots := ranks(t, 3)
+	first := &leaver{Bootstrap: boots[0]}
+	comms := groupOver(t, []communicator.Bootstrap{first, boots[1], boots[2]}, devices(t, 3), []communicator.Options{o, o, o})
+	start := time.Now()
+	errs := outcomes(t, 3, func(rank int) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s, err := comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if rank == 0 {
+			first.after, first.leave = 3, cancel // when it has the offers of all
+		}
+		_, err = comms[rank].PortChannels(ctx, s, upload(t, comms[rank].Device(), 0, 64), communicator.PortChannelOptions{})
+		return err
+	})
+	if took := time.Since(start); took > soon/2 {
+		t.Errorf("it took %v", took)
+	}
+	failing(t, 0, errs[0], mscclgo.ErrAborted, "connect (rank 0")
+	for rank := 1; rank < 3; rank++ {
+		failing(t, rank, errs[rank], mscclgo.ErrRemote, "peer 0", "rank 0 left")
 	}
 }
