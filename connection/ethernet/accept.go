@@ -20,10 +20,7 @@ type arrival struct {
 func (a *arrival) drop() {
 	a.expiry.Stop()
 	if control := a.sockets[0]; control != nil {
-		var head [frameSize]byte
-		(&frame{kind: kindBye}).encode(head[:])
-		control.SetWriteDeadline(time.Now().Add(partingTime))
-		control.Write(head[:]) // a dialer that is gone does not need it
+		sayBye(control, partingTime) // a dialer that is gone does not need it
 	}
 	for _, nc := range a.sockets {
 		if nc != nil {

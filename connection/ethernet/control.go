@@ -103,11 +103,7 @@ func (t *Transport) abandon(peer int, sockets []net.Conn) {
 		return
 	}
 	control := sockets[0]
-	control.SetWriteDeadline(time.Now().Add(t.parting))
-	bye := make([]byte, frameSize)
-	f := frame{kind: kindBye}
-	f.encode(bye)
-	_, err := control.Write(bye)
+	err := sayBye(control, t.parting)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil || t.closed {
@@ -115,6 +111,15 @@ func (t *Transport) abandon(peer int, sockets []net.Conn) {
 		return
 	}
 	t.parts.Go(func() { t.part(peer, control, shut) })
+}
+
+// sayBye tells a peer that this rank closes a connection on whose control socket nothing was sent yet.
+func sayBye(control net.Conn, within time.Duration) error {
+	control.SetWriteDeadline(time.Now().Add(within))
+	var head [frameSize]byte
+	(&frame{kind: kindBye}).encode(head[:])
+	_, err := control.Write(head[:])
+	return err
 }
 
 // readControl reads the peer's acknowledgements.
