@@ -143,8 +143,8 @@ func (m *Machine) nearNIC(id string, n NIC) NearNIC {
 
 // LinkBetween returns the connection of the GPUs with these bus IDs. Any two GPUs with
 // links to NVSwitches are connected by them, with as many links as the GPU with fewer
-// has. Links whose other end NVML does not report are not counted. Other PCI devices
-// have no NVLinks, only a path.
+// has. Other links are counted where NVML reports, for one GPU or both, that they lead to the other.
+// Other PCI devices have no NVLinks, only a path.
 //
 // Errors: ErrInvalid if there is no device with one of the IDs.
 func (m *Machine) LinkBetween(a, b string) (Route, error) {
@@ -181,8 +181,8 @@ func (g GPU) LinksTo(other GPU) (links int, known bool) {
 
 func (g GPU) linksTo(other GPU) (links int, switched, known bool) {
 	direct, switches, known := g.ends(other)
-	_, theirs, _ := other.ends(g)
-	if direct > 0 {
+	back, theirs, _ := other.ends(g)
+	if direct = max(direct, back); direct > 0 { // a link counts if one of its ends tells the other
 		return direct, false, known
 	}
 	links = min(switches, theirs)

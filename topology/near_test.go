@@ -189,6 +189,8 @@ func TestLinksTo(t *testing.T) {
 		"of another pair":         {gpu("a", to("b")), gpu("c", to("d")), 0, true},
 		"by switches":             {gpu("a", toSwitch, toSwitch), gpu("b", toSwitch), 1, true},
 		"one has no switch":       {gpu("a", toSwitch), gpu("b", to("c")), 0, true},
+		"one end is said":         {gpu("a", to("b"), to("b")), gpu("b", unsaid, unsaid), 2, true},
+		"the other end is said":   {gpu("a", unsaid, unsaid), gpu("b", to("a"), to("a")), 2, false},
 		"it is not said":          {gpu("a", unsaid), gpu("b", unsaid), 0, false},
 		"which GPU is not said":   {gpu("a", to("")), gpu("", to("")), 0, false},
 		"a GPU that NVML has not": {gpu("a", to("b")), GPU{}, 0, true},
