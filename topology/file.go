@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
@@ -215,6 +215,9 @@ func parseMachine(content []byte) (*Machine, error) {
 	case errors.As(err, &wrong) && wrong.Field == "":
 		return nil, fmt.Errorf("it is a JSON %s, not an object with a format and a version", wrong.Value)
 	case errors.As(err, &wrong):
+		if number, ok := strings.CutPrefix(wrong.Value, "number "); ok { // not whole, or too large
+			return nil, fmt.Errorf("there is no version %.40s", number)
+		}
 		return nil, fmt.Errorf("its %s is a JSON %s", strings.ToLower(wrong.Field), wrong.Value)
 	case err != nil:
 		return nil, fmt.Errorf("it is not JSON: %w", err)
@@ -227,10 +230,11 @@ func parseMachine(content []byte) (*Machine, error) {
 	case kind.Version < 1:
 		return nil, fmt.Errorf("there is no version %d", kind.Version)
 	}
+	if err := checkFields(content, reflect.TypeFor[fileMachine]()); err != nil {
+		return nil, err
+	}
 	var f fileMachine
-	in := json.NewDecoder(bytes.NewReader(content))
-	in.DisallowUnknownFields()
-	if err := in.Decode(&f); err != nil {
+	if err := json.Unmarshal(content, &f); err != nil {
 		return nil, err
 	}
 	r := reader{&Machine{devices: map[string]device{}}, map[string][]int{}, 0}
@@ -391,6 +395,7 @@ func (r *reader) addGPUs(f *fileMachine) error {
 		return err
 	}
 	seen := map[string]bool{}
+	uuids := map[[16]byte]bool{}
 	for i, g := range f.GPUs {
 		one, err := r.parseGPU(g)
 		switch {
@@ -400,8 +405,10 @@ func (r *reader) addGPUs(f *fileMachine) error {
 			return fmt.Errorf("GPU %d comes behind GPU %d; they are in ascending order", g.Index, f.GPUs[i-1].Index)
 		case g.PCI != "" && seen[g.PCI]:
 			return fmt.Errorf("two GPUs have the address %s", g.PCI)
+		case uuids[one.UUID]:
+			return fmt.Errorf("two GPUs have the uuid %x", one.UUID)
 		}
-		seen[g.PCI] = true
+		seen[g.PCI], uuids[one.UUID] = true, one.UUID != [16]byte{}
 		r.GPUs = append(r.GPUs, one)
 	}
 	if f.GPUError == nil {
@@ -519,6 +526,12 @@ func (r *reader) addNICs(f *fileMachine) error {
 	if err := tooMany("NICs", len(f.NICs), maxNICs); err != nil {
 		return err
 	}
+	// A system may have an RDMA device and an interface of one name, but not two of either.
+	type name struct {
+		text     string
+		ethernet bool
+	}
+	seen := map[name]bool{}
 	for _, n := range f.NICs {
 		if err := checkNames("a NIC", append(n.Interfaces, n.Name)...); err != nil {
 			return err
@@ -536,6 +549,11 @@ func (r *reader) addNICs(f *fileMachine) error {
 			return fmt.Errorf("NIC %s: kind: %.40q is none of %v", n.Name, n.Kind, kinds)
 		}
 		one.Kind = kinds[i]
+		own := name{n.Name, one.Kind == Ethernet}
+		if seen[own] {
+			return fmt.Errorf("two NICs have the name %s", n.Name)
+		}
+		seen[own] = true
 		if n.PCI != "" {
 			if err := checkID(n.PCI); err != nil {
 				return fmt.Errorf("NIC %s: pci: %w", n.Name, err)
