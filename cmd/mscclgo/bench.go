@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -168,16 +167,13 @@ func benchTogether(devices []string, o communicator.Options, timeout time.Durati
 // checkFiles reports a file that could not be written in the end, or that would be
 // written twice. What is there stays as it is.
 func (f *benchFlags) checkFiles() error {
-	seen := map[string]bool{}
+	if err := namedTwice(f.json, f.plot, f.tune); err != nil {
+		return err
+	}
 	for _, name := range []string{f.json, f.plot, f.tune} {
 		if name == "" {
 			continue
 		}
-		path := filepath.Clean(name)
-		if seen[path] {
-			return fmt.Errorf("two flags name the file %s", name)
-		}
-		seen[path] = true
 		_, missing := os.Stat(name)
 		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
 		if err != nil {
@@ -244,10 +240,10 @@ func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	if f.plot != "" && (f.primitives || f.soak > 0) || f.json != "" && f.soak > 0 {
 		return errors.New("-primitives has nothing for -plot, and -soak nothing for -plot and -json")
 	}
-	if f.plot != "" && filepath.Ext(f.plot) != ".svg" {
-		return fmt.Errorf("-plot draws SVG, so the file's name ends in .svg, not as %q does", f.plot)
+	if cfg.Budget != 0 && f.tune == "" {
+		return errors.New("-budget is for -tune")
 	}
-	return nil
+	return endsInSVG("plot", f.plot)
 }
 
 // list splits text at commas.

@@ -31,6 +31,9 @@ func runDoctor(c *call) error {
 	if err := c.parseOnly(); err != nil {
 		return err
 	}
+	if err := endsInSVG("svg", *svg); err != nil {
+		return &usageError{err.Error()}
+	}
 	var required []string
 	if *require != "" {
 		required = strings.Split(*require, ",")

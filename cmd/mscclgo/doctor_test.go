@@ -33,6 +33,18 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// TestDoctorRefuses has a picture that would not be one by its name: nothing is checked or written.
+func TestDoctorRefuses(t *testing.T) {
+	png := filepath.Join(t.TempDir(), "machine.png")
+	code, stdout, stderr := try("doctor", "-svg", png)
+	if code != exitUsage || !strings.Contains(stderr, "ends in .svg") || stdout != "" {
+		t.Errorf("%d, %s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(png); err == nil {
+		t.Error("the file was written")
+	}
+}
+
 // TestDoctorFinds has no compiler, and a transport that is misspelled.
 func TestDoctorFinds(t *testing.T) {
 	t.Setenv("CXX", "mscclgo-no-such-compiler")

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -40,6 +41,11 @@ func runTopo(c *call) error {
 	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets an SVG of all-reduces on 1 to 1250 such machines, as the model predicts them")
 	if err := c.parseOnly(); err != nil {
 		return err
+	}
+	named := false
+	c.flags.Visit(func(given *flag.Flag) { named = named || given.Name == "kind" })
+	if named && !f.predict {
+		return &usageError{"-kind is for -predict"}
 	}
 	if err := f.check(); err != nil {
 		return &usageError{err.Error()}
@@ -80,10 +86,8 @@ func (f *topoFlags) check() error {
 	case f.json && f.predict:
 		return errors.New("-predict prints no JSON")
 	}
-	for _, file := range []string{f.svg, f.plot} {
-		if file != "" && filepath.Ext(file) != ".svg" {
-			return fmt.Errorf("-svg and -plot draw SVG, so the file's name ends in .svg, not as %q does", file)
-		}
+	if err := errors.Join(endsInSVG("svg", f.svg), endsInSVG("plot", f.plot), namedTwice(f.save, f.svg, f.plot)); err != nil {
+		return err
 	}
 	if f.kind == "all" {
 		f.kinds = collective.Kinds()
@@ -98,6 +102,27 @@ func (f *topoFlags) check() error {
 	}
 	if len(f.kinds) == 0 {
 		return errors.New("-kind names no collective")
+	}
+	return nil
+}
+
+// endsInSVG returns the error of the file of a flag, if its name is not that of a picture.
+func endsInSVG(name, file string) error {
+	if file == "" || filepath.Ext(file) == ".svg" {
+		return nil
+	}
+	return fmt.Errorf("-%s draws SVG, so the file's name ends in .svg, not as %q does", name, file)
+}
+
+// namedTwice returns the error of a file that would be written twice.
+func namedTwice(files ...string) error {
+	seen := map[string]bool{}
+	for _, name := range files {
+		path := filepath.Clean(name)
+		if name != "" && seen[path] {
+			return fmt.Errorf("two flags name the file %s", name)
+		}
+		seen[path] = seen[path] || name != "" // that of no name is "."
 	}
 	return nil
 }
