@@ -274,11 +274,15 @@ func (r *Runner) Choose(c Call) (Choice, error) {
 // choose is Choose for a call whose names and size are right.
 func (r *Runner) choose(c *Call) (Choice, error) {
 	choice, ok, why := r.look(c, func(algorithm) bool { return true })
+	size, ranks := c.size(r.comm.Size()), r.comm.Size()
 	switch {
 	case ok:
 		return choice, nil
+	case why == nil && r.fabric == nil && r.tuning.leavesToModel(r.link, c.Kind, ranks, size, r.maxBlocks):
+		why = fmt.Errorf("the tuning leaves %v of %d bytes on %d ranks to the model of time, which does not know the links of these devices; add a rule that names an algorithm",
+			c.Kind, size, ranks)
 	case why == nil:
-		why = fmt.Errorf("the tuning has no rule for %v of %d bytes on %d ranks", c.Kind, c.size(r.comm.Size()), r.comm.Size())
+		why = fmt.Errorf("the tuning has no rule for %v of %d bytes on %d ranks", c.Kind, size, ranks)
 	default:
 		why = fmt.Errorf("no algorithm that the tuning has for it can be taken: %w", why)
 	}

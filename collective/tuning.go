@@ -185,9 +185,7 @@ func (t *Tuning) choose(link string, fabric *Fabric, kind Kind, ranks int, bytes
 			r.Blocks = min(r.Blocks, most)
 		}
 		switch {
-		case r.Within != 0 && (most == 0 || most > r.Within):
-			continue
-		case r.Link != "*" && r.Link != link || r.Kind != kind || !r.servesRanks(ranks) || bytes > r.UpTo:
+		case !r.matches(link, kind, ranks, bytes, most):
 			continue
 		case r.Algorithm != byModel:
 			if fits(r.Choice) {
@@ -200,6 +198,20 @@ func (t *Tuning) choose(link string, fabric *Fabric, kind Kind, ranks int, bytes
 		}
 	}
 	return Choice{}, false
+}
+
+// matches reports whether the rule is for a collective of so many bytes, with at most so many
+// blocks, or 0.
+func (r *Rule) matches(link string, kind Kind, ranks int, bytes uint64, most int) bool {
+	return (r.Within == 0 || most != 0 && most <= r.Within) && (r.Link == "*" || r.Link == link) &&
+		r.Kind == kind && r.servesRanks(ranks) && bytes <= r.UpTo
+}
+
+// leavesToModel reports whether a rule for such a collective says model.
+func (t *Tuning) leavesToModel(link string, kind Kind, ranks int, bytes uint64, most int) bool {
+	return slices.ContainsFunc(t.Rules, func(r Rule) bool {
+		return r.Algorithm == byModel && r.matches(link, kind, ranks, bytes, most)
+	})
 }
 
 // servesRanks reports whether the rule is for so many ranks.

@@ -253,6 +253,26 @@ func TestMisnamedAlgorithm(t *testing.T) {
 	})
 }
 
+// TestOnlyTheModel makes a call by a tuning that leaves it to the model, on a device whose links are unknown.
+func TestOnlyTheModel(t *testing.T) {
+	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		tuning, err := ReadTuning(strings.NewReader("* all-reduce * 4K model 1 32"))
+		if err != nil {
+			return err
+		}
+		runner, err := New(ctx, comm, Options{Tuning: tuning})
+		if err != nil {
+			return err
+		}
+		runner.fabric = nil // as of emulated devices
+		for count, want := range map[uint64]string{256: "to the model of time, which does not know the links", 8192: "no rule for all-reduce"} {
+			_, err := runner.Choose(Call{Kind: AllReduce, Count: count})
+			testerr.Expect(t, err, mscclgo.ErrUnsupported, want)
+		}
+		return runner.Close(ctx)
+	})
+}
+
 // TestRangeOfRanks finds a rule for each number of a range, and others beside it.
 func TestRangeOfRanks(t *testing.T) {
 	tuning, err := ReadTuning(strings.NewReader(`
