@@ -22,7 +22,8 @@ type Fabric struct {
 	// Rings is what the rings of [topology.Machine.Rings] carry together.
 	Rings float64
 	// NIC is what a rank sends to another host alone, by all NICs that serve it, and Net what it
-	// does where all ranks of its host send at once, which may share NICs. They are 0 for one host.
+	// does where all ranks of its host send at once, which may share NICs and the links to them. They
+	// are 0 for one host.
 	NIC, Net float64
 	// RDMA is set where the hosts are connected by InfiniBand or RoCE.
 	RDMA bool
@@ -71,7 +72,7 @@ func FabricOf(m *topology.Machine, hosts int) (Fabric, error) {
 		alone, shared := make([]float64, n), make([]float64, n)
 		for _, s := range m.Serving() {
 			alone[s.GPU] += s.Bandwidth
-			shared[s.GPU] += s.Bandwidth / float64(s.Sharing)
+			shared[s.GPU] += s.Together
 			f.RDMA = topology.RDMA(s.NIC)
 		}
 		f.NIC, f.Net = slices.Min(alone), slices.Min(shared)

@@ -380,3 +380,31 @@ func TestEightGPUs(t *testing.T) {
 		t.Errorf("%d rows", rows)
 	}
 }
+
+// TestSharedNIC has two GPUs send by a NIC that is faster than the link of either, and two that
+// reach a NIC each by the link of one switch.
+func TestSharedNIC(t *testing.T) {
+	nic := func(i int) string {
+		return fmt.Sprintf(`{"id":"0000:2%d:00.0","under":"pci0000:00","gigatransfers":32,"lanes":16}`, i)
+	}
+	for text, want := range map[string]float64{
+		`"nics":[{"name":"a","kind":"RoCE","pci":"0000:20:00.0","ports":[{"number":1,"active":true,"gbps":400}]}],
+		"pci":[{"id":"0000:10:00.0","under":"pci0000:00","gigatransfers":16,"lanes":16},
+		{"id":"0000:11:00.0","under":"pci0000:00","gigatransfers":16,"lanes":16},` + nic(0): 25,
+		`"nics":[{"name":"a","kind":"RoCE","pci":"0000:20:00.0","ports":[{"number":1,"active":true,"gbps":200}]},
+		{"name":"b","kind":"RoCE","pci":"0000:21:00.0","ports":[{"number":1,"active":true,"gbps":200}]}],
+		"pci":[{"id":"0000:00:01.0","under":"pci0000:00","gigatransfers":8,"lanes":16},
+		{"id":"0000:10:00.0","under":"pci0000:00/0000:00:01.0","gigatransfers":16,"lanes":16},
+		{"id":"0000:11:00.0","under":"pci0000:00/0000:00:01.0","gigatransfers":16,"lanes":16},` + nic(0) + "," + nic(1): 15.754 / 2,
+	} {
+		m, err := topology.Read(strings.NewReader(`{"format":"mscclgo-machine","version":1,
+			"gpus":[{"index":0,"pci":"0000:10:00.0"},{"index":1,"pci":"0000:11:00.0"}],` + text + `]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := FabricOf(m, 2)
+		if err != nil || math.Abs(f.Net-want) > 0.01 {
+			t.Errorf("a rank sends %v GB/s beside the other, %v; want %v", f.Net, err, want)
+		}
+	}
+}

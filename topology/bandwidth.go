@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,6 +83,52 @@ func narrowest(hops []hop) float64 {
 		}
 	}
 	return least
+}
+
+// share returns what each of several flows carries, in GB/s, if all flow at once and divide the
+// parts that they share: all are as wide as each other, but for those to which their other
+// parts leave less or more. A flow without parts is infinite.
+func share(flows [][]hop) []float64 {
+	whole, left, uses := map[string]float64{}, map[string]float64{}, map[string]int{}
+	widths, grows := make([]float64, len(flows)), make([]bool, len(flows))
+	for i, flow := range flows {
+		for _, h := range flow {
+			whole[h.name], left[h.name] = h.bandwidth, h.bandwidth
+			uses[h.name]++
+		}
+		if grows[i] = len(flow) > 0; !grows[i] {
+			widths[i] = math.Inf(1)
+		}
+	}
+	for slices.Contains(grows, true) {
+		more := math.Inf(1)
+		for name, n := range uses {
+			if n > 0 {
+				more = min(more, left[name]/float64(n))
+			}
+		}
+		for name, n := range uses {
+			if left[name] -= more * float64(n); left[name] < 1e-9*whole[name] { // but for rounding
+				left[name] = 0
+			}
+		}
+		for i, flow := range flows {
+			if !grows[i] {
+				continue
+			}
+			widths[i] += more
+			grows[i] = !slices.ContainsFunc(flow, func(h hop) bool { return left[h.name] == 0 })
+		}
+		clear(uses)
+		for i, flow := range flows {
+			for _, h := range flow {
+				if grows[i] {
+					uses[h.name]++
+				}
+			}
+		}
+	}
+	return widths
 }
 
 // hops returns the path from one device to another, by NVLink if that connects the two. It is

@@ -63,7 +63,7 @@ func (m *Machine) Rings(hosts int) ([]Ring, error) {
 	if len(served) == 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%d hosts are connected by NICs, and none of the machine's %d is up", hosts, len(m.NICs))
 	}
-	return acrossHosts(rings, served), nil
+	return m.acrossHosts(rings, served), nil
 }
 
 // Together returns what each of several connections of GPUs, from the first of a pair to the
@@ -242,9 +242,9 @@ func (s *search) use(e edge, n int) {
 
 // acrossHosts returns rings around several hosts, each a ring around the GPUs of one that is
 // open where it enters and leaves the host.
-func acrossHosts(inside []Ring, served []Served) (rings []Ring) {
+func (m *Machine) acrossHosts(inside []Ring, served []Served) (rings []Ring) {
 	if len(inside) == 0 { // one GPU
-		inside = []Ring{{GPUs: []int{0}, Bandwidth: math.Inf(1)}}
+		inside = []Ring{{GPUs: []int{0}}}
 	}
 	var nics []string
 	of := map[int][]Served{} // the NICs of each GPU
@@ -282,12 +282,18 @@ func acrossHosts(inside []Ring, served []Served) (rings []Ring) {
 		leaves[exit]++
 		rings = append(rings, ring)
 	}
-	for i := range rings {
-		r := &rings[i]
-		sharing := (len(nics) - i%len(inside) + len(inside) - 1) / len(inside) // rings of the same order
+	flows := make([][]hop, len(rings))
+	for i, r := range rings {
 		first, _ := by(r.GPUs[0], r.In)
 		last, _ := by(r.GPUs[len(r.GPUs)-1], r.Out)
-		r.Bandwidth = min(r.Bandwidth/float64(sharing), first.Bandwidth, last.Bandwidth/float64(leaves[r.Out]))
+		flows[i] = m.fromNIC(first)
+		for at, gpu := range r.GPUs[1:] {
+			flows[i] = append(flows[i], m.hops(m.GPUs[r.GPUs[at]].PCIBusID, m.GPUs[gpu].PCIBusID)...)
+		}
+		flows[i] = append(flows[i], m.toNIC(last)...)
+	}
+	for i, width := range share(flows) {
+		rings[i].Bandwidth = width
 	}
 	return rings
 }

@@ -2,7 +2,9 @@ package topology
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 )
 
 // RDMA reports whether a NIC is an InfiniBand or RoCE device with a port that is up, which
@@ -133,6 +135,9 @@ type Served struct {
 	GPU int // as an index of Machine.GPUs
 	NearNIC
 	Sharing int // how many GPUs the NIC serves
+	// Together is what the GPU sends by the NIC where all GPUs send by theirs at once, in GB/s:
+	// they share NICs, and the links of switches and between sockets.
+	Together float64
 }
 
 // Serving returns the NICs of each GPU, by [Machine.NICsFor]: of those for RDMA, or of the Ethernet
@@ -152,8 +157,42 @@ func (m *Machine) Serving() (all []Served) {
 			if i > 0 {
 				near.Bandwidth = m.adds(id, m.NICs[nics[0]], m.NICs[nic])
 			}
-			all = append(all, Served{gpu, near, sharing[nic]})
+			all = append(all, Served{gpu, near, sharing[nic], 0})
 		}
 	}
+	flows := make([][]hop, len(all))
+	for i, s := range all {
+		flows[i] = m.toNIC(s)
+	}
+	for i, width := range share(flows) {
+		all[i].Together = width
+	}
 	return all
+}
+
+// toNIC returns the path from a GPU to the network by a NIC that serves it.
+func (m *Machine) toNIC(s Served) []hop {
+	return append(m.placed(s, m.hops(m.GPUs[s.GPU].PCIBusID, s.PCIBusID)), hop{s.Name + " to network", s.NIC.Bandwidth()})
+}
+
+// fromNIC returns the path from the network to a GPU by a NIC that serves it.
+func (m *Machine) fromNIC(s Served) []hop {
+	return append(m.placed(s, m.hops(s.PCIBusID, m.GPUs[s.GPU].PCIBusID)), hop{s.Name + " from network", s.NIC.Bandwidth()})
+}
+
+// placed returns a path between a GPU and a NIC, where each has a link of its own, also one
+// whose address is unknown.
+func (m *Machine) placed(s Served, path []hop) []hop {
+	for i, h := range path {
+		switch {
+		case !strings.HasPrefix(h.name, " "):
+		case s.PCIBusID == "" && m.GPUs[s.GPU].PCIBusID == "":
+			path[i].name = fmt.Sprintf("GPU %d, %s%s", s.GPU, s.Name, h.name)
+		case s.PCIBusID == "":
+			path[i].name = s.Name + h.name
+		default:
+			path[i].name = fmt.Sprintf("GPU %d%s", s.GPU, h.name)
+		}
+	}
+	return path
 }

@@ -1,7 +1,9 @@
 package topology
 
 import (
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -87,5 +89,92 @@ func TestNICsForNothing(t *testing.T) {
 	}
 	if got := namesOf((&Machine{}).NICsFor("", RDMA)); got != "" {
 		t.Errorf("found %q", got)
+	}
+}
+
+// TestSendingTogether has all GPUs send by their NICs at once: what they share is divided, and
+// nothing carries more than it can.
+func TestSendingTogether(t *testing.T) {
+	const pcie4 = 16 * 16 * 128.0 / 130 / 8 // 31.5 GB/s
+	place := func(id, under string, node int) (string, device) {
+		return id, device{path: append(strings.Split(under, "/"), id), node: node, gigatransfers: 16, lanes: 16}
+	}
+	machine := func(gpuAt, nicAt func(i int) (string, int), nics int, gbps float64) *Machine {
+		m := &Machine{devices: map[string]device{}}
+		for i := range 4 {
+			under, node := gpuAt(i)
+			id, d := place("0000:1"+strconv.Itoa(i)+":00.0", under, node)
+			m.devices[id] = d
+			m.GPUs = append(m.GPUs, GPU{Index: i, PCIBusID: id, NUMANode: node})
+		}
+		for i := range nics {
+			under, node := nicAt(i)
+			id, d := place("0000:2"+strconv.Itoa(i)+":00.0", under, node)
+			d.gigatransfers = 32
+			m.devices[id] = d
+			m.NICs = append(m.NICs, NIC{Name: "n" + strconv.Itoa(i), Kind: RoCE, PCIBusID: id, NUMANode: node,
+				Ports: []Port{{Number: 1, Active: true, Gbps: gbps}}})
+		}
+		for _, uplink := range []string{"0000:00:01.0", "0000:00:02.0"} {
+			m.devices[uplink] = device{path: []string{"pci0000:00", uplink}, gigatransfers: 16, lanes: 16}
+		}
+		return m
+	}
+	root := func(node int) func(int) (string, int) {
+		return func(i int) (string, int) { return "pci000" + strconv.Itoa(node) + ":00", node }
+	}
+	below := func(uplink string) func(int) (string, int) {
+		return func(int) (string, int) { return "pci0000:00/" + uplink, 0 }
+	}
+	for what, c := range map[string]struct {
+		m     *Machine
+		alone float64
+		want  float64
+	}{
+		"a NIC that is faster than a GPU's link": {machine(root(0), root(0), 2, 400), pcie4, 50.0 / 2},
+		"the link of a switch above the GPUs":    {machine(below("0000:00:01.0"), below("0000:00:02.0"), 4, 200), 25, pcie4 / 4},
+		"the link between sockets":               {machine(root(0), root(1), 4, 100), 12.5, betweenSockets / 4},
+		"nothing":                                {machine(root(0), root(0), 4, 100), 12.5, 12.5},
+	} {
+		for _, s := range c.m.Serving() {
+			if math.Abs(s.Bandwidth-c.alone) > 0.01 || math.Abs(s.Together-c.want) > 0.01 {
+				t.Errorf("%s is shared: GPU %d sends %v GB/s alone, %v with the others; want %v, %v", what, s.GPU, s.Bandwidth, s.Together, c.alone, c.want)
+			}
+		}
+		rings, err := c.m.Rings(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		carried, whole := map[string]float64{}, map[string]float64{}
+		for _, r := range rings {
+			var path []hop
+			for i, gpu := range r.GPUs {
+				if i > 0 {
+					path = append(path, c.m.hops(c.m.GPUs[r.GPUs[i-1]].PCIBusID, c.m.GPUs[gpu].PCIBusID)...)
+				}
+			}
+			for _, s := range c.m.Serving() {
+				if s.GPU == r.GPUs[0] && s.Name == r.In {
+					path = append(path, c.m.fromNIC(s)...)
+				}
+				if s.GPU == r.GPUs[3] && s.Name == r.Out {
+					path = append(path, c.m.toNIC(s)...)
+				}
+			}
+			for _, h := range path {
+				carried[h.name] += r.Bandwidth
+				whole[h.name] = h.bandwidth
+			}
+		}
+		full := false
+		for name, sum := range carried {
+			full = full || sum > whole[name]*0.999
+			if sum > whole[name]*1.001 {
+				t.Errorf("%s is shared: rings carry %v GB/s over %s, of %v", what, sum, name, whole[name])
+			}
+		}
+		if !full {
+			t.Errorf("%s is shared: no part of the rings is full", what)
+		}
 	}
 }
