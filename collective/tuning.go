@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -66,11 +67,12 @@ const maxRules = 10000
 // any link, ranks or size, and such as "5-8" for a range of ranks. The last column, Within, may be
 // left out. Lines that start with # are comments.
 //
-// Errors: naming the line that makes no sense.
+// Errors: ErrInvalid, naming the line that makes no sense; ErrSystem if r cannot be read.
 func ReadTuning(r io.Reader) (*Tuning, error) {
 	t := &Tuning{}
 	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
+	n := 1
+	for ; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -84,8 +86,11 @@ func ReadTuning(r io.Reader) (*Tuning, error) {
 		}
 		t.Rules = append(t.Rules, rule)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: read a tuning", "%w", err)
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: read a tuning", "line %d: it has more than %d bytes; a rule is short", n, bufio.MaxScanTokenSize-1)
+	case err != nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "collective: read a tuning", "%w", err)
 	}
 	return t, nil
 }

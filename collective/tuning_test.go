@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -87,11 +89,15 @@ func TestBadTuning(t *testing.T) {
 		"nvlink all-reduce 2 4K direct 8 *",
 		"nvlink all-reduce 2 4K direct 8 99999999",
 		strings.Repeat("* broadcast * * direct 8 512\n", maxRules+1),
+		"* broadcast * * direct 8 512" + strings.Repeat(" ", 1<<16),
 	} {
 		_, err := ReadTuning(strings.NewReader("# comment\n\n" + text))
 		if !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "line ") {
 			t.Errorf("%.60q: %v", text, err)
 		}
+	}
+	if _, err := ReadTuning(iotest.ErrReader(io.ErrClosedPipe)); !errors.Is(err, mscclgo.ErrSystem) || !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
 	}
 }
 

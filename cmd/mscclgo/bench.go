@@ -261,10 +261,14 @@ func readTuning(file string) (*collective.Tuning, error) {
 	}
 	r, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("-tuning: %w", err)
 	}
 	defer r.Close()
-	return collective.ReadTuning(r)
+	t, err := collective.ReadTuning(r)
+	if err != nil {
+		return nil, fmt.Errorf("-tuning %s: %w", file, err)
+	}
+	return t, nil
 }
 
 // defaultRanks returns the number of this machine's GPUs, or 2.
