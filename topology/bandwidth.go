@@ -148,6 +148,28 @@ func (m *Machine) hops(from, to string) []hop {
 	return m.pciHops(from, to)
 }
 
+// between returns the path from one GPU to another, by their indexes.
+func (m *Machine) between(from, to int) []hop {
+	return own(m.hops(m.GPUs[from].PCIBusID, m.GPUs[to].PCIBusID), gpuName(from), gpuName(to))
+}
+
+// own names the links of devices without an address in a path, which else seem to be one and
+// the same.
+func own(path []hop, from, to string) []hop {
+	for i, h := range path {
+		switch h.name {
+		case " up":
+			path[i].name = from + " up"
+		case " down":
+			path[i].name = to + " down"
+		}
+	}
+	return path
+}
+
+// gpuName names a GPU that may have no address.
+func gpuName(gpu int) string { return "GPU " + strconv.Itoa(gpu) }
+
 // gpuAt returns the GPU with this bus ID, or one without links.
 func (m *Machine) gpuAt(id string) GPU {
 	for _, g := range m.GPUs {

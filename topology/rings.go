@@ -73,7 +73,7 @@ func (m *Machine) Together(pairs [][2]int) float64 {
 	left, uses := map[string]float64{}, map[string]int{}
 	width := math.Inf(1)
 	for _, p := range pairs {
-		for _, h := range m.hops(m.GPUs[p[0]].PCIBusID, m.GPUs[p[1]].PCIBusID) {
+		for _, h := range m.between(p[0], p[1]) {
 			left[h.name] = h.bandwidth
 			uses[h.name]++
 		}
@@ -116,7 +116,7 @@ func newSearch(m *Machine) *search {
 				continue
 			}
 			e := edge{path: m.route(a.PCIBusID, b.PCIBusID).Kind()}
-			for _, h := range m.hops(a.PCIBusID, b.PCIBusID) {
+			for _, h := range m.between(i, j) {
 				at, known := index[h.name]
 				if !known {
 					at = len(s.left)
@@ -288,7 +288,7 @@ func (m *Machine) acrossHosts(inside []Ring, served []Served) (rings []Ring) {
 		last, _ := by(r.GPUs[len(r.GPUs)-1], r.Out)
 		flows[i] = m.fromNIC(first)
 		for at, gpu := range r.GPUs[1:] {
-			flows[i] = append(flows[i], m.hops(m.GPUs[r.GPUs[at]].PCIBusID, m.GPUs[gpu].PCIBusID)...)
+			flows[i] = append(flows[i], m.between(r.GPUs[at], gpu)...)
 		}
 		flows[i] = append(flows[i], m.toNIC(last)...)
 	}

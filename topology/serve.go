@@ -2,9 +2,7 @@ package topology
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // RDMA reports whether a NIC is an InfiniBand or RoCE device with a port that is up, which
@@ -172,27 +170,12 @@ func (m *Machine) Serving() (all []Served) {
 
 // toNIC returns the path from a GPU to the network by a NIC that serves it.
 func (m *Machine) toNIC(s Served) []hop {
-	return append(m.placed(s, m.hops(m.GPUs[s.GPU].PCIBusID, s.PCIBusID)), hop{s.Name + " to network", s.NIC.Bandwidth()})
+	path := own(m.hops(m.GPUs[s.GPU].PCIBusID, s.PCIBusID), gpuName(s.GPU), s.Name)
+	return append(path, hop{s.Name + " to network", s.NIC.Bandwidth()})
 }
 
 // fromNIC returns the path from the network to a GPU by a NIC that serves it.
 func (m *Machine) fromNIC(s Served) []hop {
-	return append(m.placed(s, m.hops(s.PCIBusID, m.GPUs[s.GPU].PCIBusID)), hop{s.Name + " from network", s.NIC.Bandwidth()})
-}
-
-// placed returns a path between a GPU and a NIC, where each has a link of its own, also one
-// whose address is unknown.
-func (m *Machine) placed(s Served, path []hop) []hop {
-	for i, h := range path {
-		switch {
-		case !strings.HasPrefix(h.name, " "):
-		case s.PCIBusID == "" && m.GPUs[s.GPU].PCIBusID == "":
-			path[i].name = fmt.Sprintf("GPU %d, %s%s", s.GPU, s.Name, h.name)
-		case s.PCIBusID == "":
-			path[i].name = s.Name + h.name
-		default:
-			path[i].name = fmt.Sprintf("GPU %d%s", s.GPU, h.name)
-		}
-	}
-	return path
+	path := own(m.hops(s.PCIBusID, m.GPUs[s.GPU].PCIBusID), s.Name, gpuName(s.GPU))
+	return append(path, hop{s.Name + " from network", s.NIC.Bandwidth()})
 }

@@ -150,7 +150,7 @@ func TestSendingTogether(t *testing.T) {
 			var path []hop
 			for i, gpu := range r.GPUs {
 				if i > 0 {
-					path = append(path, c.m.hops(c.m.GPUs[r.GPUs[i-1]].PCIBusID, c.m.GPUs[gpu].PCIBusID)...)
+					path = append(path, c.m.between(r.GPUs[i-1], gpu)...)
 				}
 			}
 			for _, s := range c.m.Serving() {
@@ -175,6 +175,29 @@ func TestSendingTogether(t *testing.T) {
 		}
 		if !full {
 			t.Errorf("%s is shared: no part of the rings is full", what)
+		}
+	}
+}
+
+// TestWithoutAddresses has GPUs and NICs whose places are unknown: each has a link of its own.
+func TestWithoutAddresses(t *testing.T) {
+	m := &Machine{}
+	for i := range 4 {
+		m.GPUs = append(m.GPUs, GPU{Index: i, NUMANode: Unknown})
+		m.NICs = append(m.NICs, NIC{Name: "n" + strconv.Itoa(i), Kind: RoCE, NUMANode: Unknown, Ports: []Port{{Number: 1, Active: true, Gbps: 400}}})
+	}
+	for hosts, want := range map[int]int{1: 1, 2: 4} { // those between hosts share the links of GPUs
+		rings, err := m.Rings(hosts)
+		if err != nil || len(rings) != want {
+			t.Fatalf("%d hosts: %v, %v", hosts, rings, err)
+		}
+		if sum := float64(len(rings)) * rings[0].Bandwidth; math.Abs(sum-unknownPCIe) > 0.01 {
+			t.Errorf("%d hosts: rings carry %v GB/s, of %v", hosts, sum, unknownPCIe)
+		}
+	}
+	for _, s := range m.Serving() {
+		if s.Sharing != 1 || s.Together != unknownPCIe {
+			t.Errorf("GPU %d: %+v", s.GPU, s)
 		}
 	}
 }
