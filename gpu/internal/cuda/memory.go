@@ -4,6 +4,7 @@ package cuda
 import "C"
 
 import (
+	"fmt"
 	"sync"
 	"unsafe"
 
@@ -195,7 +196,11 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	}
 	if rc != 0 {
 		defer d.drop()
-		return nil, d.fail(rc, "allocate %d bytes of pinned host memory", size)
+		err := d.ordinal.driver.failure(rc, d.op("allocate %d bytes of pinned host memory", size))
+		if rc == C.CUDA_ERROR_OUT_OF_MEMORY { // the device may have plenty
+			err.Err = fmt.Errorf("%w; it is the host's memory that does not suffice, or what of it can be pinned", err.Err)
+		}
+		return nil, err
 	}
 	m.bytes = unsafe.Slice((*byte)(host), size)
 	return m, nil

@@ -93,6 +93,8 @@ func TestOutOfMemory(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrSystem, "OUT_OF_MEMORY", "allocate", "bytes are free")
 	_, err = d.allocPlain(tooMuch)
 	testerr.Expect(t, err, mscclgo.ErrSystem, "OUT_OF_MEMORY", "allocate", "bytes are free")
+	_, err = d.AllocHost(1 << 50)
+	testerr.Expect(t, err, mscclgo.ErrSystem, "OUT_OF_MEMORY", "pinned host memory", "the host's memory")
 	if _, err = d.Alloc(1 << 62); err == nil {
 		t.Error("allocated 4 EiB")
 	}
