@@ -9,16 +9,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
-// acknowledge has the rogue say that so many operations are done.
-func (r *rogue) acknowledge(t testing.TB, n uint64) {
-	t.Helper()
-	head := make([]byte, frameSize)
-	(&frame{kind: kindAck, op: n}).encode(head)
-	if _, err := r.control.Write(head); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestAcknowledgedUnsent has a peer acknowledge a write whose bytes are being copied by the device
 // yet. The source is free once they are sent.
 func TestAcknowledgedUnsent(t *testing.T) {
@@ -29,12 +19,7 @@ func TestAcknowledgedUnsent(t *testing.T) {
 	if err := r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64); err != nil {
 		t.Fatal(err)
 	}
-	taken := func() bool {
-		r.conn.d.mu.Lock()
-		defer r.conn.d.mu.Unlock()
-		return r.conn.d.taken == 1
-	}
-	eventually(t, "the write is taken", taken)
+	r.awaitTaken(t, 1)
 	mark, err := r.conn.Mark()
 	if err != nil {
 		t.Fatal(err)
@@ -73,10 +58,7 @@ func TestSpeaksOfUnsent(t *testing.T) {
 		if err := r.conn.Exchange(mine, 0, theirs, 0, 1); err != nil {
 			t.Fatal(err)
 		}
-		r.data[0].SetReadDeadline(time.Now().Add(longTimeout))
-		if _, err := r.data[0].Read(make([]byte, frameSize)); err != nil { // the read has been sent
-			t.Fatal(err)
-		}
+		r.awaitTaken(t, 1)
 		lie(r)
 		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, says)
 	}

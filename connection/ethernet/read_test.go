@@ -109,6 +109,7 @@ func TestWrongAnswers(t *testing.T) {
 			if err := r.conn.Read(into, 32, rogueMemory(t, r, b), 0, 64); err != nil {
 				t.Fatal(err)
 			}
+			r.awaitTaken(t, 1)
 			c.send(t, r, large.ID())
 			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, c.says)
 			testcmp.Equal(t, "this rank's memory", get(t, into), make([]byte, 128))
@@ -131,11 +132,8 @@ func TestUnanswered(t *testing.T) {
 	if err := r.conn.UpdateAndSync(theirs, 0, 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	ack := make([]byte, frameSize)
-	(&frame{kind: kindAck, op: 1}).encode(ack)
-	if _, err := r.control.Write(ack); err != nil {
-		t.Fatal(err)
-	}
+	r.awaitTaken(t, 1)
+	r.acknowledge(t, 1)
 	testerr.Expect(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "neither acknowledged nor sent anything")
 	sent, _ := io.ReadAll(r.data[0])
 	if len(sent) != frameSize {
@@ -225,6 +223,7 @@ func TestReadIntoClosed(t *testing.T) {
 				if err := errors.Join(r.conn.Read(into, 0, theirs, 0, size), r.conn.Read(next, 0, theirs, 0, size)); err != nil {
 					t.Fatal(err)
 				}
+				r.awaitTaken(t, 2)
 				head := make([]byte, frameSize)
 				(&frame{kind: kindAnswer, length: size, total: size}).encode(head)
 				write := func(nc net.Conn, data []byte) {
@@ -246,8 +245,7 @@ func TestReadIntoClosed(t *testing.T) {
 				}
 				write(r.data[0], noise(size)[before:])
 				r.send(t, 0, frame{kind: kindAnswer, op: 1, length: size, total: size}, noise(size)...)
-				(&frame{kind: kindAck, op: 2}).encode(head)
-				write(r.control, head)
+				r.acknowledge(t, 2)
 				if err := r.conn.Flush(t.Context()); err != nil {
 					t.Fatalf("%v memory, TLS %v, closed when %d bytes had come: %v", k, tls, before, err)
 				}

@@ -74,6 +74,26 @@ func (r *rogue) send(t testing.TB, socket int, f frame, payload ...byte) {
 	}
 }
 
+// acknowledge has the rogue say that so many operations are done.
+func (r *rogue) acknowledge(t testing.TB, n uint64) {
+	t.Helper()
+	head := make([]byte, frameSize)
+	(&frame{kind: kindAck, op: n}).encode(head)
+	if _, err := r.control.Write(head); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitTaken waits until the other end sends so many operations: the rogue may not speak of them before.
+func (r *rogue) awaitTaken(t testing.TB, n uint64) {
+	t.Helper()
+	eventually(t, "the operations are taken", func() bool {
+		r.conn.d.mu.Lock()
+		defer r.conn.d.mu.Unlock()
+		return r.conn.d.taken >= n
+	})
+}
+
 func (r *rogue) hangUp() {
 	r.control.Close()
 	for _, nc := range r.data {
