@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,6 +93,9 @@ func runBench(c *call) error {
 	defineBench(c, &f, &cfg)
 	if err := c.parse(); err != nil {
 		return err
+	}
+	if err := checkMode(c.flags); err != nil {
+		return &usageError{err.Error()}
 	}
 	if err := configure(c.flags.Args(), &f, &cfg); err != nil {
 		return &usageError{err.Error()}
@@ -191,6 +196,49 @@ func (f *benchFlags) checkFiles() error {
 	return nil
 }
 
+// modes are the flags that have bench do something else than time collectives, each with
+// the other flags that it then takes, or nil for all.
+var modes = []struct {
+	name  string
+	takes []string
+}{
+	{"primitives", []string{"n", "device", "timeout", "scratch", "nccl", "json"}},
+	{"soak", []string{"n", "device", "timeout", "scratch", "e"}},
+	{"tune", nil},
+}
+
+// checkMode reports flags that were given and would have no effect.
+func checkMode(flags *flag.FlagSet) error {
+	given := func(name string) bool {
+		f := flags.Lookup(name)
+		return f.Value.String() != f.DefValue
+	}
+	mode := -1
+	for i, m := range modes {
+		if !given(m.name) {
+			continue
+		}
+		if mode >= 0 {
+			return fmt.Errorf("-%s and -%s exclude each other", modes[mode].name, m.name)
+		}
+		mode = i
+	}
+	if mode < 0 || modes[mode].takes == nil {
+		return nil
+	}
+	m := modes[mode]
+	if m.name == "primitives" && flags.NArg() > 0 {
+		return fmt.Errorf("-primitives takes no collectives, such as %s", flags.Arg(0))
+	}
+	var wrong error
+	flags.Visit(func(f *flag.Flag) {
+		if wrong == nil && f.Name != m.name && !slices.Contains(m.takes, f.Name) {
+			wrong = fmt.Errorf("-%s has no effect with -%s", f.Name, m.name)
+		}
+	})
+	return wrong
+}
+
 // configure fills in what the flags and arguments name.
 func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	if len(names) == 0 {
@@ -225,23 +273,14 @@ func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	case f.soak < 0:
 		return errors.New("-soak must not be negative")
 	}
-	modes := 0
-	for _, mode := range []bool{f.primitives, f.soak > 0, f.tune != ""} {
-		if mode {
-			modes++
-		}
-	}
-	if modes > 1 {
-		return errors.New("-primitives, -soak and -tune exclude each other")
-	}
-	if len(cfg.SMs) > 0 && (f.primitives || f.soak > 0) || len(cfg.SMs) > 1 && f.tune != "" {
-		return errors.New("-sms is not for -primitives and -soak, and -tune takes one number of it")
-	}
-	if f.plot != "" && (f.primitives || f.soak > 0) || f.json != "" && f.soak > 0 {
-		return errors.New("-primitives has nothing for -plot, and -soak nothing for -plot and -json")
+	if len(cfg.SMs) > 1 && f.tune != "" {
+		return errors.New("-tune takes one number of -sms")
 	}
 	if cfg.Budget != 0 && f.tune == "" {
 		return errors.New("-budget is for -tune")
+	}
+	if cfg.NCCL != "" && !f.primitives && !strings.Contains(f.compare, "nccl") {
+		return errors.New("-nccl is for -compare nccl, -compare nccl-sym and -primitives")
 	}
 	return endsInSVG("plot", f.plot)
 }

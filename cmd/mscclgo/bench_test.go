@@ -256,6 +256,12 @@ func TestBenchUsage(t *testing.T) {
 		{"-soak 1s -primitives", "exclude"},
 		{"-soak 1s -json lines", "-json"},
 		{"-primitives -plot plot.svg", "-plot"},
+		{"-primitives -b 1K", "-b has no effect with -primitives"},
+		{"-primitives allreduce", "no collectives, such as allreduce"},
+		{"-soak 1s -d f32", "-d has no effect with -soak"},
+		{"-soak 1s -c=false", "-c has no effect with -soak"},
+		{"-nccl libnccl.so.2", "-nccl is for"},
+		{"-nccl libnccl.so.2 -compare sends", "-nccl is for"},
 	} {
 		code, stdout, stderr := try(append([]string{"bench"}, strings.Fields(c.args)...)...)
 		if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.part) || !strings.Contains(stderr, "mscclgo help bench") {
