@@ -22,7 +22,7 @@ import (
 )
 
 // tinyGroups has small slots, which are used again and again, and few workers.
-var tinyGroups = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 2000, piece: 256, blocks: 3, threads: 64}
+var tinyGroups = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 2000, piece: 256, long: 2500, blocks: 3, threads: 64}
 
 // groupMember is a rank of a test.
 type groupMember struct {

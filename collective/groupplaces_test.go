@@ -374,3 +374,25 @@ func TestTooManyEntries(t *testing.T) {
 		return nil
 	})
 }
+
+// TestKeepsBeside has kernels whose lanes have a multiprocessor each where half of those that keep are left.
+func TestKeepsBeside(t *testing.T) {
+	for _, c := range []struct {
+		multiprocessors, busy int
+		most, want            uint64
+	}{
+		{132, 96, 64, 36},
+		{132, 68, 64, 64},
+		{132, 0, 64, 64},
+		{132, 100, 64, 32},
+		{132, 101, 64, 64},
+		{132, 192, 64, 64},
+		{1, 0, 1, 1},
+		{1, 1, 1, 1},
+	} {
+		table := groupTable{busy: c.busy}
+		if got := table.keepsBeside(c.multiprocessors, c.most); got != c.want {
+			t.Errorf("%d multiprocessors, %d lanes, at most %d more: %d, want %d", c.multiprocessors, c.busy, c.most, got, c.want)
+		}
+	}
+}

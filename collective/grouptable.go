@@ -43,6 +43,7 @@ type groupSizes struct {
 	post        uint64 // bytes of a post between hosts, at most
 	large       uint64 // bytes of the largest message that is not stored where it belongs; 0 if none is
 	piece       uint64 // of such a message that a lane stores at a time, bytes, whole lines
+	long        uint64 // bytes of messages of which each lane that stores has a multiprocessor of its own; see storing
 	blocks      int
 	threads     int
 }
@@ -51,14 +52,13 @@ type groupSizes struct {
 // stays where it is, two a multiprocessor: while one waits until its stores are out, others store.
 // Packets end where they do in all-to-alls. Among many ranks slots are smaller; see fitting.
 //
-// Messages of more than 4 MiB are stored where they belong, where that can be. On four H200s an all-to-all of
-// 256 MiB takes 626 us so, and 650 through slots, and a shift 762 and 901. The sender awaits an offer: on two
-// H200s messages of 1 and 2 MiB took 17.4 and 21.5 us so and 7.4 and 13.6 through slots, those of 4 MiB 26.0
-// and 21.4, and those of 8 MiB 41.0 and 48.6. A lane's pieces are 256 KiB: it looks
+// Messages of more than 2 MiB are stored where they belong, where that can be. The sender awaits an offer: on two
+// H200s an all-to-all of messages of 1.5 MiB takes 12.9 us so and 11.9 through slots, and one of 3 MiB 17.5 and
+// 18.0. A lane's pieces are 256 KiB: it looks
 // after the block's other lanes between them, and of up to 16 MiB for each of 64 lanes there is one.
 var defaultGroupSizes = groupSizes{
 	lanes: 192, keeps: 64, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
-	large: 4 << 20, piece: 256 << 10, blocks: 256, threads: 512,
+	large: 2 << 20, piece: 256 << 10, long: 16 << 20, blocks: 256, threads: 512,
 }
 
 // groupTable is Table of group.cu, and what is beside it.
@@ -68,7 +68,7 @@ type groupTable struct {
 		More                        gpu.Ptr
 		Lanes, Pairs                uint32
 		Pair                        [pairsInTable]workPair
-		Large, Piece, Reserved      uint64
+		Large, Piece, Storing       uint64
 		Messages                    [inTable]workMessage
 	}
 	messages []workMessage
@@ -77,6 +77,8 @@ type groupTable struct {
 	most     uint64 // bytes of the largest message
 	places   bool   // whether there are large messages between ranks of the host
 	busy     int    // tasks of places' kernel but those that only wait until peers have stored
+	spared   int    // lanes of pairs that send large messages alone, and store nothing
+	declined bool   // whether this rank receives a large message whose place it cannot offer
 	used     []use  // the memories in which places are offered
 }
 
@@ -263,7 +265,7 @@ func (g *Group) table() (*groupTable, error) {
 		return nil, r.invalidUse("collective: launch a group", "it has %d messages, more than %d", len(g.messages), mostOfGroup)
 	}
 	t := &r.groups.work
-	t.tasks, t.most, t.busy = 0, 0, 0
+	t.tasks, t.most, t.busy, t.spared, t.declined = 0, 0, 0, 0, false
 	t.arg.Large, t.arg.Piece = r.groups.sizes.most(), r.groups.sizes.piece
 	t.places = false
 	for i := range g.messages {
@@ -272,6 +274,7 @@ func (g *Group) table() (*groupTable, error) {
 	t.arg.More = 0
 	t.arg.Small, t.arg.SlotBytes, t.arg.Lanes = r.groups.small(r), r.groups.sizes.slot, uint32(r.groups.lanes(r))
 	t.arg.LeastLots = r.groups.sizes.leastPacked<<32 | r.groups.sizes.least
+	t.arg.Storing = t.storing(r, sends)
 	// Each rank begins with another peer.
 	for k := 1; k < ranks; k++ {
 		if err := t.add(r, 0, (me+k)%ranks, sends[(me+k)%ranks], nil); err != nil {
@@ -285,6 +288,11 @@ func (g *Group) table() (*groupTable, error) {
 		if err := t.add(r, 1, (me+ranks-k)%ranks, receives[(me+ranks-k)%ranks], nil); err != nil {
 			return nil, err
 		}
+	}
+	if t.declined {
+		// So may its peers, and slots take all lanes.
+		t.arg.Storing = uint64(t.arg.Lanes)
+		t.busy, t.spared = t.busy+t.spared, 0
 	}
 	return t, nil
 }
@@ -332,7 +340,7 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	if len(messages) > mostOfPair {
 		return r.invalidUse("collective: launch a group", "it has %d messages with rank %d, more than %d", len(messages), peer, mostOfPair)
 	}
-	first, lanes, busy := len(t.messages), uint64(1), direction != 1
+	first, lanes, busy, stored := len(t.messages), uint64(1), direction != 1, direction == 0 && t.places
 	if first > mostOfGroup { // a receive takes two entries where a message of the group is large
 		return r.invalidUse("collective: launch a group", "its messages take more than %d entries of the table", mostOfGroup)
 	}
@@ -345,9 +353,13 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	if others != nil {
 		near := uint64(r.group.Size)
 		most = r.groups.sizes.keepLanes(r.comm.Size(), othersTasks(near, uint64(r.comm.Size())-near, most))
+		if t.places {
+			most = t.keepsBeside(r.multiprocessors(), most)
+		}
 	}
 	for i, m := range messages {
 		t.messages = append(t.messages, m.work())
+		stored = stored && r.large(m)
 		if others != nil {
 			t.messages = append(t.messages, others[i].work())
 		}
@@ -355,6 +367,7 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 			place := t.place(r, m)
 			t.messages = append(t.messages, workMessage{At: place})
 			busy = busy || place == 0
+			t.declined = t.declined || place == 0 && r.large(m)
 		}
 		least := r.groups.sizes.least
 		if m.bytes() <= t.arg.Small {
@@ -370,6 +383,10 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	t.tasks += int(lanes)
 	if busy {
 		t.busy += int(lanes)
+	}
+	if stored && lanes > t.arg.Storing {
+		t.busy -= int(lanes - t.arg.Storing)
+		t.spared += int(lanes - t.arg.Storing)
 	}
 	return nil
 }

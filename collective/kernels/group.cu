@@ -72,9 +72,9 @@ struct Table {
   uint32_t lanes;       // that each rank of a host has to each
   uint32_t pairs;
   Pair some[kPairsInTable];
-  uint64_t large;  // bytes of the largest message whose place is not offered
-  uint64_t piece;  // of such a message that a lane stores at a time, bytes, a multiple of a line
-  uint64_t unused;
+  uint64_t large;    // bytes of the largest message whose place is not offered
+  uint64_t piece;    // of such a message that a lane stores at a time, bytes, a multiple of a line
+  uint64_t storing;  // how many lanes of a pair store such messages
   Message messages[kInTable];
 
   // pair returns a pair. Where they are more than kPairsInTable, all are in front of `more`, as
@@ -144,7 +144,7 @@ struct Box {
   MSCCLGO_DEVICE uint64_t* emptied(uint32_t ring) const { return counts() + ring; }
   MSCCLGO_DEVICE uint64_t* sent(uint32_t ring) const { return emptied(ranks * lanes + ring); }
   MSCCLGO_DEVICE uint64_t* received(uint32_t ring) const { return sent(ranks * lanes + ring); }
-  // copied counts the chunks received up to the last that was not packets alone.
+  // copied counts the chunks received up to the last that was not packets, or a head, alone.
   MSCCLGO_DEVICE uint64_t* copied(uint32_t ring) const { return received(ranks * lanes + ring); }
   // awaited counts the messages from this rank that the peer has called for.
   MSCCLGO_DEVICE uint64_t* awaited(uint32_t peer) const { return counts() + 4 * ranks * lanes + peer; }
@@ -268,7 +268,10 @@ struct Task {
   uint64_t number;    // of the pair's first message
   uint64_t seen;      // of a send, slots that were free again at the last look; else the chunk's head
   LL16Packet* heads;  // of the ring, here or at the peer
-  uint8_t* packets;   // its slots for packets
+  union {
+    uint8_t* packets;  // its slots for packets
+    uint8_t* place;    // of a send in kPlace, what the peer has offered
+  };
   uint64_t* emptied;  // at the sender
   uint16_t pair;
   Stage stage;
@@ -277,7 +280,7 @@ struct Task {
   uint32_t step;     // of the message's lot
   Lot lot;
   uint8_t lane;
-  uint8_t packed;  // chunks in a row that were packets alone, kSlots at most; of a receive
+  uint8_t packed;  // chunks in a row that were packets or heads alone, kSlots at most; of a receive
   bool ready, stuck;
 };
 
@@ -419,7 +422,7 @@ class Worker {
   // run does the tasks, and reports whether no wait has failed. launch is the number of the
   // kernel. All of the worker's threads call it and get the same result.
   MSCCLGO_DEVICE bool run(uint64_t launch) {
-    for (uint32_t t = Threads::thread(); t < count_; t += Threads::threads()) begin(tasks_[t], launch);
+    for (uint32_t t = turn(); t < count_; t += Threads::threads()) begin(tasks_[t], launch);
     for (;;) {
       Threads::sync();
       for (uint32_t t = 0; t < count_; ++t) {
@@ -448,6 +451,14 @@ class Worker {
     return kThreads == 1 ? ok : __all_sync(0xffffffffu, ok) != 0;
   }
 
+  // turn returns the first task that the calling thread begins. Where there are offers, tasks one after
+  // another are for different warps: threads of one warp that begin a send and a receive would wait for each
+  // other, and so would the peer, for the offer.
+  MSCCLGO_DEVICE static uint32_t turn() {
+    const uint32_t thread = Threads::thread(), warps = Threads::threads() / 32;
+    return Places ? thread % 32 * warps + thread / 32 : thread;
+  }
+
   MSCCLGO_DEVICE static uint32_t perBlock() { return blockDim.x / Threads::threads(); }
   MSCCLGO_DEVICE static uint32_t workers() { return gridDim.x * perBlock(); }
   MSCCLGO_DEVICE static uint32_t number() {
@@ -465,10 +476,50 @@ class Worker {
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
   MSCCLGO_DEVICE Pair pairOf(const Task& t) const { return table_.pair(t.pair); }
 
+  // storing returns how many lanes of a pair store messages where they belong: of one that sends, those that
+  // may, and of one that receives none.
+  MSCCLGO_DEVICE uint32_t storing(const Pair& pair) const {
+    if (!Places || pair.direction() == kReceives) return 0;
+    const uint32_t lanes = pair.lanes(), most = uint32_t(table_.storing);
+    return pair.direction() == kSends && most < lanes ? most : lanes;
+  }
+
+  // locate finds the pair and the lane of task i. Lanes that store come first, and pairs take turns: blocks
+  // whose numbers follow each other share paths to the links, which are faster if they store to
+  // different ranks.
+  MSCCLGO_DEVICE void locate(uint32_t i, uint32_t& p, uint32_t& lane) const {
+    for (uint32_t row = 0; Places;) {
+      // All pairs that have lane `row` have those up to `end`.
+      uint32_t count = 0, end = ~uint32_t(0);
+      for (uint32_t q = 0; q < table_.pairs; ++q) {
+        const uint32_t lanes = storing(table_.pair(q));
+        if (lanes <= row) continue;
+        ++count;
+        if (lanes < end) end = lanes;
+      }
+      if (count == 0) break;
+      if (i < (end - row) * count) {
+        lane = row + i / count;
+        uint32_t before = i % count;
+        for (p = 0; storing(table_.pair(p)) <= lane || before-- > 0;) ++p;
+        return;
+      }
+      i -= (end - row) * count;
+      row = end;
+    }
+    for (p = 0;; ++p) {
+      const Pair pair = table_.pair(p);
+      const uint32_t first = storing(pair), lanes = pair.lanes() - first;
+      lane = first + i;
+      if (i < lanes) return;
+      i -= lanes;
+    }
+  }
+
   // place finds the worker's task t, by the table alone. One thread calls it, and then begin().
   MSCCLGO_DEVICE void place(Task& task, uint32_t t) const {
-    uint32_t lane = number() + t * workers(), p = 0;
-    for (; lane >= table_.pair(p).lanes(); ++p) lane -= table_.pair(p).lanes();
+    uint32_t p, lane;
+    locate(number() + t * workers(), p, lane);
     const Pair pair = table_.pair(p);
     task = {};
     task.pair = uint16_t(p), task.lane = uint8_t(lane);
@@ -503,9 +554,10 @@ class Worker {
     const Pair pair = pairOf(task);
     if (isNear(pair)) {
       learn(task, pair, launch);
+      const bool sends = pair.direction() == kSends;
       // The peer has read the slots that it has emptied.
-      fence<Scope::System, Order::Acquire>();
-      task.ready = pair.direction() == kSends && hasRoom(task);
+      if (sends) fence<Scope::System, Order::Acquire>();
+      task.ready = sends && hasRoom(task);
       open(task, pair, false);
     } else if constexpr (Reach::kFar) {
       if (pair.far()) {
@@ -590,19 +642,6 @@ class Worker {
     return own().offer(own().ring(pair.peer(), task.lane), task.number + task.message);
   }
 
-  // offered reads what the peer has offered for the task's message, and reports whether it is there.
-  MSCCLGO_DEVICE bool offered(const Task& task, const Pair& pair, uint64_t& head, uint8_t*& place) const {
-    const LL16Packet* packets = offerFor(task, pair);
-    const uint32_t flag = flagOf(task.number + task.message);
-    uint2 words[kOffer];
-    bool there = true;
-#pragma unroll
-    for (uint32_t k = 0; k < kOffer; ++k) there = packets[k].tryRead(flag, words[k]) && there;
-    head = uint64_t(words[0].y) << 32 | words[0].x;
-    place = reinterpret_cast<uint8_t*>(uint64_t(words[1].y) << 32 | words[1].x);
-    return there;
-  }
-
   // empty empties the task's offer. One thread calls it, and later announces a chunk behind a release.
   MSCCLGO_DEVICE void empty(const Task& task, const Pair& pair) const {
     uint64_t* words = offerFor(task, pair)->words;
@@ -612,15 +651,26 @@ class Worker {
   // decided reports whether the peer has offered a place for the task's message, or said that there is none.
   // Where it expects another message it will tell so itself, and nothing is stored. One thread calls it.
   MSCCLGO_DEVICE bool decided(Task& task, const Pair& pair) const {
-    uint64_t head;
-    uint8_t* place;
-    if (!offered(task, pair, head, place)) return false;
+    const LL16Packet* packets = offerFor(task, pair);
+    const uint32_t flag = flagOf(task.number + task.message);
+    uint2 words[kOffer];
+    bool there = true;
+#pragma unroll
+    for (uint32_t k = 0; k < kOffer; ++k) there = packets[k].tryRead(flag, words[k]) && there;
+    if (!there) return false;
+    const uint64_t head = uint64_t(words[0].y) << 32 | words[0].x;
+    uint8_t* place = reinterpret_cast<uint8_t*>(uint64_t(words[1].y) << 32 | words[1].x);
     if (head != headOf(task, messageOf(task))) {
       task.stuck = true;
       return false;
     }
-    task.stage = place != nullptr ? kPlace : kChunks;
-    if (place == nullptr) empty(task, pair);
+    if (place == nullptr) {
+      task.stage = kChunks;
+      empty(task, pair);
+    } else {
+      task.stage = kPlace;
+      task.place = place;
+    }
     return true;
   }
 
@@ -701,8 +751,8 @@ class Worker {
       for (uint32_t t = Threads::thread(); t < count_; t += 32) {
         Task& task = tasks_[t];
         const Pair pair = pairOf(task);
+        task.ready = task.message < pair.messages() && !task.stuck && isReady(task, pair);
         bool done = task.message == pair.messages();
-        task.ready = !done && !task.stuck && isReady(task, pair);
         ready = ready || task.ready;
         if (!task.ready && !(done && isOver(task, pair))) pending = rankOf(pair);
       }
@@ -737,22 +787,62 @@ class Worker {
     }
     if (pair.direction() == kSends) {
       if constexpr (Places) {
-        // There is room for its last chunk still.
-        if (task.stage == kPlace) return true;
         if (task.stage == kAwaitOffer && !(hasRoom(task) && decided(task, pair))) {
           if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
           return false;
         }
+        // There is room for its last chunk still. Nothing is stored in a slot, so no fence.
+        if (task.stage == kPlace) return true;
       }
       if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
       if (!hasRoom(task)) return false;
     } else {
-      uint2 head;
-      if (!task.heads[task.chunk % kSlots].tryRead(flagOf(task.chunk), head)) return false;
-      task.seen = uint64_t(head.y) << 32 | head.x;
+      if (!arrived(task)) return false;
+      if constexpr (Places) {
+        if (task.stage != kChunks && !hear(task, pair)) return false;
+      }
     }
     fence<Scope::System, Order::Acquire>();
     return true;
+  }
+
+  // arrived reports whether the head of the next chunk that the task receives is there, and keeps it.
+  MSCCLGO_DEVICE static bool arrived(Task& task) {
+    uint2 head;
+    if (!task.heads[task.chunk % kSlots].tryRead(flagOf(task.chunk), head)) return false;
+    task.seen = uint64_t(head.y) << 32 | head.x;
+    return true;
+  }
+
+  // hear ends chunks of large messages that are a head and no data, of which one is there: the worker's
+  // other threads have nothing to do for them. It reports whether the next chunk is there and is for
+  // step(). One thread calls it.
+  MSCCLGO_DEVICE bool hear(Task& task, const Pair& pair) const {
+    do {
+      if (task.seen != headOf(task, messageOf(task)) || isLast(task.chunk)) return true;
+      // The thread acquires what the peer has stored in the message's place.
+      if (task.stage == kPlace) fence<Scope::System, Order::Acquire>();
+      heard(task, false);
+      if (task.message == pair.messages() || !arrived(task)) return false;
+    } while (task.stage != kChunks);
+    return true;
+  }
+
+  // heard ends a chunk of a large message that is a head and no data, and whose slot was cleared or not. One
+  // thread calls it.
+  MSCCLGO_DEVICE void heard(Task& task, bool cleared) const {
+    // Nothing was read from the slot, so that it is given back as that of packets is.
+    if (cleared) {
+      task.packed = 0;
+    } else if (task.packed < kSlots) {
+      ++task.packed;
+    }
+    giveBack(task, ++task.chunk);
+    if (task.stage == kPlace) {
+      next(task);
+    } else {
+      task.stage = placeOf(messageOf(task)) != nullptr ? kPlace : kChunks;
+    }
   }
 
   // Part is what a chunk carries.
@@ -812,17 +902,9 @@ class Worker {
     if (pair.direction() == kReceives) {
       if (task.seen != headOf(task, message)) return mismatch(task, message);
       // The chunk has nothing in its slot, where packets of long ago may be.
-      clear(task.chunk, packets(task));
+      const bool cleared = clear(task.chunk, packets(task));
       Threads::sync();
-      if (Threads::thread() == 0) {
-        task.packed = 0;
-        giveBack(task, ++task.chunk);
-        if (task.stage == kPlace) {
-          next(task);
-        } else {
-          task.stage = placeOf(message) != nullptr ? kPlace : kChunks;
-        }
-      }
+      if (Threads::thread() == 0) heard(task, cleared);
       return true;
     }
     if (task.stage == kCall) {
@@ -839,6 +921,7 @@ class Worker {
         fence<Scope::System, Order::Release>();
         announce(task, headOf(task, message));
         ++task.chunk;
+        task.packets = box(pair.peer()).packets(task.ring);
         next(task);
       }
     }
@@ -850,16 +933,15 @@ class Worker {
   // the message together: by turns they store words of the same stretch, for which links are faster than
   // for stores to as many stretches as there are lanes.
   __device__ __noinline__ bool storePiece(const Task& task, const Pair& pair, const Message& message) const {
-    uint64_t head;
-    uint8_t* place;
-    offered(task, pair, head, place);
     const uint64_t bytes = message.bytes();
     // The lanes that have lots, of which all but the last are as long as the first one's.
     const Lot first = lotOf(pair, bytes, 0);
-    const uint32_t lanes = (uint32_t(divideUp(bytes, kLine)) + first.to - 1) / first.to;
+    uint32_t lanes = (uint32_t(divideUp(bytes, kLine)) + first.to - 1) / first.to;
+    if (lanes > table_.storing) lanes = uint32_t(table_.storing);
+    if (task.lane >= lanes) return true;
     const uint64_t stretch = lanes * table_.piece, from = task.step * stretch;
     const bool last = bytes - from <= stretch;
-    copy(place + from, message.at + from, last ? bytes - from : stretch,
+    copy(task.place + from, message.at + from, last ? bytes - from : stretch,
          task.lane * Threads::threads() + Threads::thread(), lanes * Threads::threads());
     return last;
   }
@@ -937,14 +1019,14 @@ class Worker {
   }
 
   // giveBack tells the sender that the slots of the chunks before this one are free. One thread calls it,
-  // when task.packed counts those of packets up to there.
+  // when task.packed counts those of packets or heads alone up to there.
   MSCCLGO_DEVICE static void giveBack(const Task& task, uint64_t chunk) {
     if (task.packed == kSlots) {
       // Each thread has branched on the flags of its packets, which its loads returned with the
       // data, and a barrier has come after, or the end of a kernel. GPUs do not store ahead of a branch,
       // though PTX's memory model alone does not promise it, so nothing is left that the peer could
       // overwrite. A fence would wait for the copy to dst as well. The peer may see this count and none
-      // before, so the chunks in all slots were packets.
+      // before, so the chunks in all slots were packets, or heads alone.
       store<Scope::System, Order::Relaxed>(task.emptied, chunk);
     } else {
       store<Scope::System, Order::Release>(task.emptied, chunk);
