@@ -19,14 +19,29 @@ func compile(c *call) error {
 	if err := c.parse(); err != nil {
 		return err
 	}
+	if *out == "" {
+		*out = strings.TrimSuffix(filepath.Base(c.flags.Arg(0)), ".cu") + ".bundle"
+	}
+	if err := keepSource(c, *out); err != nil {
+		return err
+	}
 	bundle, err := s.bundle(c)
 	if err != nil {
 		return err
 	}
-	if *out == "" {
-		*out = strings.TrimSuffix(filepath.Base(c.flags.Arg(0)), ".cu") + ".bundle"
-	}
 	return replaceFile(*out, bundle.Bytes())
+}
+
+// keepSource returns an error if writing the file out would replace the source.
+func keepSource(c *call, out string) error {
+	source, err := os.Stat(c.flags.Arg(0))
+	if err != nil {
+		return nil // reading it tells
+	}
+	if there, err := os.Stat(out); err == nil && source.Mode().IsRegular() && os.SameFile(source, there) {
+		return &usageError{fmt.Sprintf("the output, %s, would replace the source: name another by -o", out)}
+	}
+	return nil
 }
 
 const longestCompilation = time.Hour

@@ -112,11 +112,15 @@ func TestCompileRefuses(t *testing.T) {
 		{"compile -arch tpu good.cu", exitFailed, `unknown architecture "tpu"`},
 		{"compile -arch emu,emu good.cu", exitFailed, "given twice"},
 		{"compile -o none/x good.cu", exitFailed, "none"},
+		{"compile -o ./good.cu good.cu", exitUsage, "would replace the source"},
 	} {
 		code, stdout, stderr := try(strings.Fields(c.args)...)
 		if code != c.code || stdout != "" || !strings.Contains(stderr, c.stderr) {
 			t.Errorf("%s: code %d, %q, %q", c.args, code, stdout, stderr)
 		}
+	}
+	if text, err := os.ReadFile("good.cu"); err != nil || len(text) != 0 {
+		t.Errorf("the source has %d bytes, %v", len(text), err)
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 2 {

@@ -23,6 +23,9 @@ func gen(c *call) error {
 	if c.flags.NArg() == 1 && *out == "" {
 		*out = strings.TrimSuffix(filepath.Base(c.flags.Arg(0)), ".cu") + ".go"
 	}
+	if err := keepSource(c, *out); err != nil {
+		return err
+	}
 	in, data, err := s.generated(c, *out)
 	if err != nil {
 		return err

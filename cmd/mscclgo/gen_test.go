@@ -262,6 +262,7 @@ func TestGenRefuses(t *testing.T) {
 		{"gen -package p wrong.cu", exitFailed, "wrong.cu:1:"},
 		{"gen -package p local.cu", exitFailed, "local.h"},
 		{"gen -package p -o below/k.go good.cu", exitFailed, "Go cannot embed it"},
+		{"gen -package p -o good.cu good.cu", exitUsage, "would replace the source"},
 		{"gen -package p -o absent/k.go -arch emu good.cu", exitFailed, "absent"},
 	} {
 		code, stdout, stderr := try(strings.Fields(c.args)...)
