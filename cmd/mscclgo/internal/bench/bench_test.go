@@ -358,6 +358,7 @@ func TestStuck(t *testing.T) {
 func TestBadConfig(t *testing.T) {
 	good := testConfig(t)
 	good.Collectives = good.Collectives[:1]
+	moves := []collective.Kind{collective.SendReceive}
 	testgroup.Run(t, 2, communicator.Options{Scratch: 4096}, func(ctx context.Context, comm *communicator.Communicator) error {
 		for _, c := range []struct {
 			want  string
@@ -372,6 +373,9 @@ func TestBadConfig(t *testing.T) {
 			{"-1 blocks of 64 threads", func(c *Config) { c.Blocks = -1 }},
 			{"the root is rank 2", func(c *Config) { c.Root = 2 }},
 			{`"beside"`, func(c *Config) { c.Places = []string{"beside"} }},
+			{"send-receive is not done in place", func(c *Config) { c.Collectives, c.Places = moves, []string{"in"} }},
+			{"all-reduce is not compared with sends", func(c *Config) { c.Compare = []string{"sends"} }},
+			{"send-receive is not compared with all-to-all-v", func(c *Config) { c.Collectives, c.Compare = moves, []string{"all-to-all-v"} }},
 			{`"mpi"`, func(c *Config) { c.Compare = []string{"mpi"} }},
 			{"fit into a scratch", func(c *Config) { c.Algorithms, c.Sizes = []string{"oneShotLL16"}, []uint64{64 << 10} }},
 			{"whole warps", func(c *Config) { c.Algorithms, c.Threads, c.Sizes = []string{"oneShotLL128"}, 48, []uint64{64} }},

@@ -76,9 +76,15 @@ func (c *Config) Validate(ranks int) error {
 			return fmt.Errorf(`a place is "in" or "out", not %q`, place)
 		}
 	}
+	if !slices.Contains(c.Places, "out") && !slices.ContainsFunc(c.Collectives, collective.Kind.InPlace) {
+		return fmt.Errorf("%s is not done in place", c.Collectives[0])
+	}
 	for _, other := range c.Compare {
 		if other != withNCCL && other != withNCCLSym && other != withCounts && other != withSends && other != withUnshared {
 			return fmt.Errorf("there is no comparison with %q, only with %s, %s, %s, %s and %s", other, withNCCL, withNCCLSym, withCounts, withSends, withUnshared)
+		}
+		if !slices.ContainsFunc(c.Collectives, func(k collective.Kind) bool { return slices.Contains(c.beside(k), other) }) {
+			return fmt.Errorf("%s is not compared with %s", c.Collectives[0], other)
 		}
 	}
 	for _, name := range c.Algorithms {
