@@ -149,8 +149,8 @@ func (r *Registry) Failed() <-chan struct{} { return r.options.Failed }
 // Pinned host memory can be registered too. Peers cannot map it, and reach it only
 // over a [Registrar].
 //
-// Errors: ErrInvalid for a buffer of another device or one that is closed; those
-// of registrars.
+// Errors: ErrInvalid for a buffer of another device, one that is closed and one of 0
+// bytes; those of registrars.
 func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	const op = "registeredmem: register"
 	if buf == nil {
@@ -161,6 +161,9 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	}
 	if closed(buf) {
 		return nil, r.fault(op, "the buffer or its device is closed")
+	}
+	if buf.Size() == 0 {
+		return nil, r.fault(op, "the buffer has 0 bytes, of which peers can reach nothing")
 	}
 	transports := CudaIPC
 	if buf.Bytes() != nil {

@@ -37,6 +37,12 @@ func TestRegisterChecks(t *testing.T) {
 	_, err = r.Register(upload(t, testdev.Open(t, 0), 8, 0))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the registry of", "opened twice")
 	b := upload(t, r.Device(), 8, 0)
+	none, err := b.Slice(8, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Register(none)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "0 bytes")
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
