@@ -689,7 +689,8 @@ typedef struct {
 // needs no GPU and no group, and takes minutes. options may be NULL.
 //
 // Errors: MSCCLGO_INVALID for a name that there is not, and without a GPU if no architecture is named;
-// MSCCLGO_UNSUPPORTED if there is no compiler.
+// MSCCLGO_UNSUPPORTED if there is no compiler; MSCCLGO_SYSTEM if the cache cannot be written, unless all is
+// there.
 MSCCLGO_API mscclgo_status mscclgo_precompile(const mscclgo_precompile_options* options);
 
 // mscclgo_module_destroy unloads a module. Its kernels must have ended.

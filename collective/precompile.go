@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/keep"
 )
 
 // PrecompileOptions say which kernels [Precompile] compiles. The zero value is right for groups of up to 8
@@ -39,7 +40,7 @@ type PrecompileOptions struct {
 // one under MSCCLGO_TRACE, which has kernels of its own.
 //
 // Errors: ErrInvalid for a kind, type or operation that there is not, and a number of ranks below 1; those
-// of [devicecode.Compile].
+// of [devicecode.Compile]; ErrSystem if the cache cannot be written, unless all is there.
 func Precompile(ctx context.Context, arch string, o PrecompileOptions) error {
 	units, err := o.units()
 	if err != nil {
@@ -52,6 +53,7 @@ func Precompile(ctx context.Context, arch string, o PrecompileOptions) error {
 			o.Done(n, all)
 		}
 	}
+	ctx = keep.Images(ctx)
 	if err := compileAll(ctx, arch, units, runtime.NumCPU(), done); err != nil {
 		return err
 	}

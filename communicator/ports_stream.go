@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/keep"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -303,9 +304,9 @@ func (c *Communicator) portKernels(ctx context.Context, onStream bool, before *P
 // like, into the cache of package devicecode. Channels with PortChannelOptions.OnStream need no compiler
 // then. Package collective has a Precompile for all kernels of the library.
 //
-// Errors: those of [devicecode.Compile].
+// Errors: those of [devicecode.Compile]; ErrSystem if the cache cannot be written, unless they are there.
 func Precompile(ctx context.Context, arch string) error {
-	_, err := devicecode.Compile(ctx, arch, portsFile, portsSource, devicecode.Options{})
+	_, err := devicecode.Compile(keep.Images(ctx), arch, portsFile, portsSource, devicecode.Options{})
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/keep"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -32,14 +33,17 @@ type cache struct {
 const lockPatience = 2 * time.Minute
 
 // openCache creates the folder if there is none. dir may be "".
-func openCache(op, dir string) (cache, error) {
+func openCache(ctx context.Context, op, dir string) (cache, error) {
 	if dir == "" {
 		dir = os.Getenv("MSCCLGO_CACHE")
 	}
 	mode := fs.FileMode(0o755) // other users may read what root has compiled for all
 	if dir == "" {
 		user, err := os.UserCacheDir()
-		if err != nil {
+		switch {
+		case err != nil && keep.Wanted(ctx):
+			return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot find the user's cache folder; set MSCCLGO_CACHE to one: %w", err)
+		case err != nil:
 			return cache{}, nil
 		}
 		dir, mode = filepath.Join(user, "mscclgo"), 0o700
@@ -49,7 +53,7 @@ func openCache(op, dir string) (cache, error) {
 		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot find the cache folder: %w", err)
 	}
 	switch err := os.MkdirAll(dir, mode); {
-	case errors.Is(err, unix.ENOTDIR):
+	case errors.Is(err, unix.ENOTDIR), err != nil && keep.Wanted(ctx):
 		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot create the cache folder; set MSCCLGO_CACHE to another: %w", err)
 	case err != nil:
 		return cache{}, nil
@@ -92,8 +96,16 @@ func (c cache) image(ctx context.Context, op, key string, build func(context.Con
 	w.String(key)
 	w.Raw(image)
 	// Without it the image is made again the next time.
-	_ = c.write(filepath.Join(c.dir, key), wire.Seal(imageKind, imageVersion, w.Bytes()))
-	return image, nil
+	err = c.write(filepath.Join(c.dir, key), wire.Seal(imageKind, imageVersion, w.Bytes()))
+	return image, kept(ctx, op, err)
+}
+
+// kept returns an error if a file was not written that has to be.
+func kept(ctx context.Context, op string, err error) error {
+	if err == nil || !keep.Wanted(ctx) {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot keep the image in the cache; MSCCLGO_CACHE names its folder: %w", err)
 }
 
 // read returns an image that is in the cache.

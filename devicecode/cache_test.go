@@ -158,7 +158,7 @@ func TestHeldCommand(t *testing.T) {
 
 // TestSweep checks that files of processes that were killed while they wrote are removed.
 func TestSweep(t *testing.T) {
-	c, err := openCache("test", t.TempDir())
+	c, err := openCache(t.Context(), "test", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	cache, err := openCache(op, o.CacheDir)
+	cache, err := openCache(ctx, op, o.CacheDir)
 	if err != nil {
 		return nil, err
 	}
@@ -161,9 +161,12 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	key := arch + "-" + hex.EncodeToString(digest.Sum(nil))
 	image, err := cache.image(ctx, op, key, p.build)
 	if err == nil {
-		cache.remember(manifest, identity, key, source, where, p.included, start)
+		err = kept(ctx, op, cache.remember(manifest, identity, key, source, where, p.included, start))
 	}
-	return image, err
+	if err != nil {
+		return nil, err
+	}
+	return image, nil
 }
 
 // job is a source to compile.

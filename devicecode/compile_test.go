@@ -309,7 +309,7 @@ func TestCompileEndsWithContext(t *testing.T) {
 // lockedCache returns an empty cache in which somebody compiles what has the key "key".
 func lockedCache(t *testing.T) (c cache, unlock func()) {
 	t.Helper()
-	c, err := openCache("test", t.TempDir())
+	c, err := openCache(t.Context(), "test", t.TempDir())
 	if err == nil {
 		unlock, err = c.lock(t.Context(), "test", "key")
 	}

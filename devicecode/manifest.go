@@ -110,16 +110,17 @@ func (c cache) recall(key, compiler string, where search) ([]byte, bool) {
 }
 
 // remember adds to the manifest that the source's image is that of the key. files are
-// those that were included since start. It does nothing if the image may depend on more.
-func (c cache) remember(key, compiler, image string, source []byte, where search, files []dependency, start time.Time) {
+// those that were included since start. It does nothing if the image may depend on more. An error
+// is that of writing: without the manifest the preprocessor runs the next time.
+func (c cache) remember(key, compiler, image string, source []byte, where search, files []dependency, start time.Time) error {
 	if c.dir == "" || compiler == "" || variable(source) {
-		return
+		return nil
 	}
 	e := manifestEntry{compiler: compiler, image: image}
 	for _, f := range files {
 		info, err := os.Stat(f.path)
 		if err != nil || !info.ModTime().Before(start.Add(-clockTick)) {
-			return // it may have changed since it was included
+			return nil // it may have changed since it was included
 		}
 		if f.system {
 			e.system = append(e.system, stamp{f.path, fileState(info)})
@@ -127,7 +128,7 @@ func (c cache) remember(key, compiler, image string, source []byte, where search
 		}
 		text, err := os.ReadFile(f.path)
 		if err != nil || variable(text) {
-			return
+			return nil
 		}
 		e.own = append(e.own, stamp{f.path, textState(text)})
 	}
@@ -141,8 +142,7 @@ func (c cache) remember(key, compiler, image string, source []byte, where search
 	})
 	m.entries = append([]manifestEntry{e}, m.entries...)
 	m.entries = m.entries[:min(len(m.entries), maxEntries)]
-	// Without it the preprocessor runs the next time.
-	_ = c.write(filepath.Join(c.dir, key), m.encode(key))
+	return c.write(filepath.Join(c.dir, key), m.encode(key))
 }
 
 // clockTick is more than the steps of the clock that files' times are taken from.

@@ -63,3 +63,25 @@ func TestPrecompileRefuses(t *testing.T) {
 		t.Errorf("the cache has %v, %v", left, err)
 	}
 }
+
+// TestPrecompileKeepsNothing has a cache that cannot be written.
+func TestPrecompileKeepsNothing(t *testing.T) {
+	set := func(value string) func(*testing.T) { return func(t *testing.T) { t.Setenv("MSCCLGO_CACHE", value) } }
+	for name, spoil := range map[string]func(*testing.T){
+		"/proc has no folders":    set("/proc/none"),
+		"/proc/self has no files": set("/proc/self"),
+		"no home": func(t *testing.T) {
+			for _, variable := range []string{"MSCCLGO_CACHE", "XDG_CACHE_HOME", "HOME"} {
+				t.Setenv(variable, "")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spoil(t)
+			code, stdout, stderr := try("precompile", "-arch", "emu", "-n", "2", "scatter")
+			if code != exitFailed || strings.Contains(stdout, "are in the cache") || !strings.Contains(stderr, "MSCCLGO_CACHE") {
+				t.Errorf("code %d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,17 @@
+// Package keep says of a compilation that it is for the cache: an image that is not kept
+// there is an error then. Others only compile again the next time.
+package keep
+
+import "context"
+
+type key struct{}
+
+// Images returns a context for compilations whose images have to be kept.
+func Images(ctx context.Context) context.Context {
+	return context.WithValue(ctx, key{}, true)
+}
+
+// Wanted reports whether images have to be kept.
+func Wanted(ctx context.Context) bool {
+	return ctx.Value(key{}) != nil
+}
