@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -43,7 +44,13 @@ func capi_buffer_create_host(handle C.uintptr_t, bytes C.uint64_t, result *C.uin
 func capi_buffer_wrap(handle, pointer C.uintptr_t, bytes C.uint64_t, result *C.uintptr_t) C.mscclgo_status {
 	const op = "wrap memory"
 	return withDevice(op, handle, func(o *object, d *gpu.Device) error {
-		return newBuffer(op, o, result, func() (*gpu.Buffer, error) { return d.Wrap(gpu.Ptr(pointer), uint64(bytes)) })
+		return newBuffer(op, o, result, func() (*gpu.Buffer, error) {
+			b, err := d.Wrap(gpu.Ptr(pointer), uint64(bytes))
+			if err != nil {
+				err = cmp.Or(objects.address(op, "the pointer", pointer), err)
+			}
+			return b, err
+		})
 	})
 }
 

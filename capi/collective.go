@@ -102,6 +102,9 @@ func (g *group) memory(op, which string, address C.uintptr_t, count, bytes uint6
 		if part := objects.part(g.device, gpu.Ptr(address), count*bytes); part != nil {
 			return part, nil
 		}
+		if wrong := objects.address(op, which, address); wrong != nil {
+			return nil, wrong
+		}
 	}
 	return b, err
 }

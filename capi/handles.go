@@ -364,6 +364,17 @@ func (t *table) has(o *object) bool {
 	return t.all[o.id] == o
 }
 
+// address returns an error if what should be an address is a handle, which C takes for a void*.
+func (t *table) address(op, which string, address C.uintptr_t) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	o := t.all[uint64(address)]
+	if o == nil {
+		return nil
+	}
+	return invalid(op, "%s is the handle of %v, and no address; that of a buffer is what mscclgo_buffer_pointer stores", which, o.kind())
+}
+
 // part returns n bytes at an address of a device, if they are part of one of its buffers.
 func (t *table) part(device *object, at gpu.Ptr, n uint64) *gpu.Buffer {
 	t.mu.RLock()

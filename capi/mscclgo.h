@@ -4,6 +4,7 @@
 //   if (mscclgo_group_join(NULL, &group)) return complain(mscclgo_error_text());
 //   mscclgo_group_device(group, &device);
 //   mscclgo_buffer_create(device, bytes, &buffer);
+//   mscclgo_buffer_pointer(buffer, &out);
 //   ...
 //   mscclgo_all_reduce(group, stream, out, in, count, MSCCLGO_F32, MSCCLGO_SUM);
 //   mscclgo_group_synchronize(group, stream, -1);

@@ -1093,6 +1093,10 @@ static void collectives(void) {
 
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_all_reduce(g, s, NULL, in, 2, MSCCLGO_F32, MSCCLGO_SUM));
   FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, (void*)8, 2, MSCCLGO_F32, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "out is the handle of a buffer, and no address",
+        mscclgo_all_reduce(g, s, b, in, 2, MSCCLGO_F32, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "mscclgo_buffer_pointer", mscclgo_all_gather(g, s, out, b, 2, MSCCLGO_F32));
+  FAILS(MSCCLGO_INVALID, "the pointer is the handle of a stream", mscclgo_buffer_wrap(d, s, 8, &b));
   FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, in, 1 << 20, MSCCLGO_F32, MSCCLGO_SUM));
   const mscclgo_type vouched = (mscclgo_type)(MSCCLGO_F32 | MSCCLGO_VOUCHED);
   OK(mscclgo_all_reduce(g, s, out, in, 2, vouched, MSCCLGO_SUM));
