@@ -61,8 +61,8 @@ type Options struct {
 	Sleep time.Duration
 	// OnFailure is called once, with the reason, when the proxy ends before Stop, or
 	// leaves triggers that kernels wait for. It should make the group fail, so that
-	// they do not. The proxy's goroutine calls it, or that of Stop or Close. It must
-	// not call these, nor Start, and holds up the proxies that share its thread.
+	// they do not. The proxy's goroutine calls it, one of its own where the proxy shares its thread,
+	// or that of Stop or Close. It must not call these, nor Start.
 	OnFailure func(error)
 	// Ends is closed when the group has failed, as Done of a communicator is. nil never is.
 	Ends <-chan struct{}
@@ -105,7 +105,7 @@ type run struct {
 	pinned  runtime.Pinner        // the ring, while a thread in C has it
 	release func()                // the ring may be closed
 	ready   chan error            // the thread is set up, or cannot be
-	thread  int                   // its number; set before ready
+	thread  atomic.Int64          // the number of the one that serves it or calls OnFailure; set before ready
 	turns   *explore.Party        // as whom it takes part in what is explored, or nil
 	worked  bool                  // in turns, since it gave them away last
 	quit    atomic.Pointer[error] // why it must end at once, though triggers are left
@@ -138,7 +138,7 @@ func (r *run) ended() bool {
 
 // itself reports whether it is called by the run's own goroutine.
 func (r *run) itself() bool {
-	return !r.ended() && r.thread == unix.Gettid() // once ended, the number may be another thread's
+	return !r.ended() && r.thread.Load() == int64(unix.Gettid()) // once ended, the number may be another thread's
 }
 
 // inside implements native.InProxy.

@@ -78,7 +78,7 @@ func (s *Threads) admit(t *thread, id int, err error) bool {
 			r.forgo()
 			continue
 		}
-		r.thread = id
+		r.thread.Store(int64(id))
 		t.add(r)
 		r.ready <- nil
 	}
@@ -96,12 +96,28 @@ func (s *Threads) forget(t *thread) {
 	}
 }
 
-// end ends a run. err is why, or nil.
+// end ends a run. err is why, or nil. OnFailure may wait for something, which the other runs of the
+// thread, and those that are to join it, do not.
 func (s *Threads) end(t *thread, r *run, err error) {
 	t.remove(r)
 	s.mu.Lock()
 	s.forget(t)
 	s.mu.Unlock()
+	if err == nil || r.proxy.options.Threads != s {
+		r.finish(err)
+		return
+	}
+	r.thread.Store(0)
+	go func() {
+		runtime.LockOSThread() // which itself knows
+		defer runtime.UnlockOSThread()
+		r.thread.Store(int64(unix.Gettid()))
+		r.finish(err)
+	}()
+}
+
+// finish ends a run that no thread serves any more. err is why, or nil.
+func (r *run) finish(err error) {
 	if err != nil {
 		r.proxy.fail(err)
 	}

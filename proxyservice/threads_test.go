@@ -1,11 +1,14 @@
 package proxyservice_test
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -66,4 +69,47 @@ func TestStalledRingOnSharedThread(t *testing.T) {
 	testcmp.Equal(t, "triggers in the ring", ranks[0].service.Snapshot().Waiting, ring)
 	driver.release()
 	ranks[0].wait(t)
+}
+
+// TestFailureOnSharedThread has a proxy fail whose OnFailure waits for something, as a communicator's does for
+// news of the cause: the other rings of the thread are served, and proxies begin and end on it. The one that
+// failed ends once OnFailure has returned, which must not stop it.
+func TestFailureOnSharedThread(t *testing.T) {
+	shared := proxyservice.Options{Threads: &proxyservice.Threads{}}
+	ranks := newPair(t, proxyservice.ServiceOptions{Options: shared})
+	d := newDuo(t, ranks, 4096)
+	failed, goOn, stopped := make(chan error, 1), make(chan struct{}), make(chan error, 1)
+	var failing *proxyservice.ProxyService
+	o := proxyservice.ServiceOptions{Options: shared, Watch: ranks[0].watch()}
+	o.OnFailure = func(err error) {
+		failed <- err
+		stopped <- failing.Stop(t.Context())
+		<-goOn
+	}
+	failing, err := proxyservice.New(ranks[0].dev, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := failing.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const noKind = 64
+	ranks[0].launch(t, "pushMany", 1, 1, failing.Fifo(), uint64(0), uint32(noKind), uint32(1), ranks[0].alloc(t, 4))
+	ranks[0].wait(t)
+	cause := <-failed
+	testerr.Expect(t, cause, mscclgo.ErrInvalid, "kind 64")
+	testerr.Expect(t, <-stopped, mscclgo.ErrInvalid, "own goroutine")
+	for i, r := range ranks {
+		r.must(t, d.channels[i], putWithSignalAndFlush, 0, 0, 4096)
+		if err := r.service.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.start(t)
+	}
+	ends := make(chan error, 1)
+	go func() { ends <- failing.Close() }()
+	close(goOn)
+	if err := <-ends; !errors.Is(err, cause) {
+		t.Errorf("closing the service returned %v", err)
+	}
 }
