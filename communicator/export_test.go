@@ -16,6 +16,9 @@ func SetLostPatience(c *Communicator, d time.Duration) { c.patience = d }
 // RunRank calls a rank's function as Run does.
 var RunRank = runRank
 
+// MayRunOn is mayRunOn.
+var MayRunOn = mayRunOn
+
 // Mute has a rank give no sign of life any more.
 func Mute(c *Communicator) {
 	o := c.failure.observer

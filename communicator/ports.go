@@ -17,13 +17,12 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
-	"github.com/mscclgo/mscclgo/topology"
 )
 
 // ProxyService returns a started service that moves data for this rank's port
 // channels. It sets the options' rank and what bounds the waits in kernels. If the
 // options name no CPUs it sets those near the device, where the machine's topology is
-// known, and if they name no threads, [Options].Threads. A failure of the service fails
+// known and the process may run on some of them, and if they name no threads, [Options].Threads. A failure of the service fails
 // the group, before the options' OnFailure is called, unless a peer caused it and news of why
 // come within 0.1 s. What the service's methods return of its failure has the group's error in
 // front, if it is another. Close the service before the communicator.
@@ -63,25 +62,6 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	}
 	c.failure.observer.serves(s)
 	return s, nil
-}
-
-// nearCPUs returns the CPUs near this rank's device, or nil where they are unknown:
-// a proxy works on any CPU, only slower.
-func (c *Communicator) nearCPUs() []int {
-	id := c.dev.Info().PCIBusID
-	if id == "" {
-		return nil
-	}
-	machine, err := topology.Discover(topology.Options{})
-	if err != nil {
-		c.options.Logger.Info("the machine's topology is unknown", "rank", c.Rank(), "error", err)
-		return nil
-	}
-	cpus, err := machine.CPUsNear(id)
-	if err != nil {
-		c.options.Logger.Info("the CPUs near the device are unknown", "rank", c.Rank(), "device", c.dev, "error", err)
-	}
-	return cpus
 }
 
 // PortChannelOptions configure [Communicator.PortChannels], alike on all ranks but
