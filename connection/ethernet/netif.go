@@ -28,7 +28,7 @@ type nic struct {
 	flags    net.Flags
 	addrs    []net.IP
 	bridge   bool
-	physical bool // there is a device behind it
+	physical bool // there is a device behind it, perhaps below others, as below a bond or a VLAN
 	speed    int  // Mbit/s; 0: unknown
 }
 
@@ -54,16 +54,35 @@ func nics() ([]nic, error) {
 				n.addrs = append(n.addrs, a.IP)
 			}
 		}
-		dir := filepath.Join("/sys/class/net", ifc.Name)
+		dir := filepath.Join(sysNet, ifc.Name)
 		_, noBridge := os.Stat(filepath.Join(dir, "bridge"))
-		_, noDevice := os.Stat(filepath.Join(dir, "device"))
-		n.bridge, n.physical = noBridge == nil, noDevice == nil
+		n.bridge, n.physical = noBridge == nil, hasDevice(sysNet, ifc.Name, maxLayers)
 		if text, err := os.ReadFile(filepath.Join(dir, "speed")); err == nil {
 			n.speed, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		}
 		found = append(found, n)
 	}
 	return found, nil
+}
+
+// sysNet is where the system describes its interfaces.
+const sysNet = "/sys/class/net"
+
+// maxLayers bounds how many interfaces lie on each other, as VLANs of a bond.
+const maxLayers = 8
+
+// hasDevice reports whether there is a device behind an interface, or behind one that it lies on. sys
+// has a folder for each interface.
+func hasDevice(sys, name string, layers int) bool {
+	if _, err := os.Stat(filepath.Join(sys, name, "device")); err == nil {
+		return true
+	}
+	const lower = "lower_"
+	entries, _ := os.ReadDir(filepath.Join(sys, name))
+	return layers > 0 && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		below, ok := strings.CutPrefix(e.Name(), lower)
+		return ok && hasDevice(sys, below, layers-1)
+	})
 }
 
 // choose returns the addresses to listen on: those of the named interface, those

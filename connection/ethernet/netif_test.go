@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,27 @@ func TestChoose(t *testing.T) {
 	}
 	if found, err := nics(); err != nil || len(found) == 0 {
 		t.Errorf("this machine has the interfaces %+v, %v", found, err)
+	}
+}
+
+// TestHasDevice has interfaces that lie on others: a bond of NICs, a VLAN of it, and what has no device, by
+// which a slow NIC beside a bond would be preferred.
+func TestHasDevice(t *testing.T) {
+	sys := t.TempDir()
+	for _, folder := range []string{
+		"eth0/device", "eth1/device", "bond0/lower_eth0", "bond0/lower_eth1", "bond0.5/lower_bond0",
+		"veth0/queues", "mv0/lower_veth0", "far0/lower_elsewhere", "a/lower_b", "b/lower_a",
+	} {
+		if err := os.MkdirAll(filepath.Join(sys, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{
+		"eth0": true, "bond0": true, "bond0.5": true, "veth0": false, "mv0": false, "far0": false, "a": false, "absent": false,
+	} {
+		if got := hasDevice(sys, name, maxLayers); got != want {
+			t.Errorf("whether %s has a device: %v", name, got)
+		}
 	}
 }
 
