@@ -3,6 +3,7 @@ package ib
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -27,7 +28,7 @@ func chooseDevices(o Options, device *gpu.Device) (names []string, carry map[str
 	if err != nil {
 		return nil, nil, err
 	}
-	names, carry = near(machine, pci, o)
+	names, carry = near(machine, pci, o, all)
 	if len(names) == 0 {
 		return nil, nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
 	}
@@ -35,10 +36,12 @@ func chooseDevices(o Options, device *gpu.Device) (names []string, carry map[str
 }
 
 // near returns the names of the devices that serve a GPU, as many as there are queue pairs for, and
-// what they carry where their rates are known.
-func near(machine *topology.Machine, pci string, o Options) (names []string, carry map[string]float64) {
+// what they carry where their rates are known. They are some of all, which this process may open: a
+// container may have been given one of the devices that the machine shows it.
+func near(machine *topology.Machine, pci string, o Options, all []string) (names []string, carry map[string]float64) {
 	carry = map[string]float64{}
-	for _, n := range machine.NICsFor(pci, topology.RDMA) {
+	usable := func(n topology.NIC) bool { return topology.RDMA(n) && slices.Contains(all, n.Name) }
+	for _, n := range machine.NICsFor(pci, usable) {
 		names = append(names, n.Name)
 		if n.RateKnown() {
 			carry[n.Name] = n.Bandwidth

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,22 +15,26 @@ import (
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// TestNear has GPUs with two NICs, and some that share one, of machines whose NICs' rates are known.
+// TestNear has GPUs with two NICs, and some that share one, of machines whose NICs' rates are known, and
+// processes that may open only some of them.
 func TestNear(t *testing.T) {
 	for _, c := range []struct {
 		machine string
 		gpu     int // -1: none
 		o       Options
+		absent  []string
 		want    []string
 		carry   float64
 	}{
-		{"cards", 2, Options{}, []string{"mlx5_4", "mlx5_5"}, 50},
-		{"cards", 2, Options{QueuePairs: 4}, []string{"mlx5_4", "mlx5_5"}, 50},
-		{"cards", 2, Options{QueuePairs: 1}, []string{"mlx5_4"}, 25},
-		{"cards", -1, Options{}, []string{"mlx5_0"}, 16 * 128.0 / 130}, // 16 lanes of PCIe 3.0 for an unknown path
-		{"switches", 7, Options{}, []string{"mlx5_7"}, 50},
-		{"sockets", 1, Options{}, []string{"mlx5_0"}, 25},
-		{"cloud", 0, Options{}, nil, 0},
+		{"cards", 2, Options{}, nil, []string{"mlx5_4", "mlx5_5"}, 50},
+		{"cards", 2, Options{}, []string{"mlx5_4"}, []string{"mlx5_5"}, 25},
+		{"cards", 2, Options{QueuePairs: 4}, nil, []string{"mlx5_4", "mlx5_5"}, 50},
+		{"cards", 2, Options{QueuePairs: 1}, nil, []string{"mlx5_4"}, 25},
+		{"cards", -1, Options{}, nil, []string{"mlx5_0"}, 16 * 128.0 / 130}, // 16 lanes of PCIe 3.0 for an unknown path
+		{"switches", 7, Options{}, nil, []string{"mlx5_7"}, 50},
+		{"switches", 7, Options{}, []string{"mlx5_6", "mlx5_7"}, []string{"mlx5_5"}, 50},
+		{"sockets", 1, Options{}, nil, []string{"mlx5_0"}, 25},
+		{"cloud", 0, Options{}, nil, nil, 0},
 	} {
 		f, err := os.Open("../../topology/testdata/" + c.machine + ".json")
 		if err != nil {
@@ -43,8 +48,14 @@ func TestNear(t *testing.T) {
 		if c.gpu >= 0 {
 			pci = m.GPUs[c.gpu].PCIBusID
 		}
+		var all []string
+		for _, n := range m.NICs {
+			if !slices.Contains(c.absent, n.Name) {
+				all = append(all, n.Name)
+			}
+		}
 		for _, known := range []bool{true, false} { // the rates of the NICs
-			names, carry := near(m, pci, c.o)
+			names, carry := near(m, pci, c.o, all)
 			testcmp.Equal(t, c.machine, names, c.want)
 			var nics []*nic
 			for _, name := range names {

@@ -14,7 +14,8 @@ import (
 type Options struct {
 	// Device is the name of the RDMA device, such as "mlx5_0", or of several separated
 	// by commas, over which large writes are spread. "" means the one or two with an active
-	// port that serve the rank's GPU: see [topology.Machine.NICsFor]. The second is left out,
+	// port, of those that ibv_devices lists, that serve the rank's GPU: see
+	// [topology.Machine.NICsFor]. The second is left out,
 	// and Logger told, if it cannot be opened as the first, or is of another kind.
 	Device string
 	// Port is the port of each device, counted from 1. 0 means the first active one.
