@@ -1,6 +1,7 @@
 package proxyservice
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -51,6 +52,7 @@ type FlushBucket struct {
 // Snapshot returns what the proxy has done, as far as it counts. Each number is read
 // at its own moment. Any goroutine.
 func (p *Proxy) Snapshot() Snapshot {
+	defer runtime.KeepAlive(p) // the counts lie in C, and go with it
 	c := (*counters)(unsafe.Pointer(&p.loop.c.counted))
 	s := Snapshot{
 		Waiting:  p.ring.Len(),
