@@ -893,6 +893,47 @@ func TestGroupAlone(t *testing.T) {
 	}
 }
 
+// TestGroupLeftOut has rank 2 leave out its send and go on to a barrier, as rank 0 does, which the
+// receiver never comes to. Whichever wait ends first, rank 2 is named.
+func TestGroupLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, timeouts := range map[string][]time.Duration{
+		"the barrier ends first": {2 * time.Second, time.Minute, 2 * time.Second},
+		"the group ends first":   {time.Minute, 2 * time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait
+			options := make([]communicator.Options, len(timeouts))
+			for i, d := range timeouts {
+				options[i].Timeout = d
+			}
+			testgroup.RunEach(t, options, groupTest(tinyGroups, "other", func(m *groupMember) error {
+				if err := m.runner.LoadGroups(m.ctx); err != nil {
+					return err
+				}
+				rank := m.comm.Rank()
+				var err error
+				if rank == 1 {
+					if err := m.runner.Recv(m.stream, nil, 0, I32, 2); err != nil {
+						return err
+					}
+					err = m.comm.Synchronize(m.ctx, m.stream)
+				} else {
+					err = m.comm.Barrier(m.ctx)
+					m.comm.Abort(err)
+				}
+				if want := "rank 2 did not come: rank 1 has waited "; err == nil || !strings.Contains(err.Error(), want) {
+					return fmt.Errorf("rank %d: the error is %v; want %q", rank, err, want)
+				}
+				if e := (*mscclgo.Error)(nil); errors.As(err, &e) && rank != 2 && e.Peer != 2 {
+					return fmt.Errorf("rank %d: the culprit is %d: %v", rank, e.Peer, err)
+				}
+				return nil
+			}))
+		})
+	}
+}
+
 // setTimeout bounds the waits of the runner, in kernels and on the host.
 func (m *groupMember) setTimeout(d time.Duration) {
 	m.runner.group.Watch.Timeout = uint64(d.Nanoseconds())

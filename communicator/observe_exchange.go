@@ -105,13 +105,13 @@ func (f *failure) explain(err error) error {
 }
 
 // overdue returns the error of a wait on the host whose deadline has passed, by which it has ended with err:
-// one that names the verdict's culprit, if there is one.
+// one that names the verdict's culprit, or ranks that wait for each other, if there are such.
 func (o *observer) overdue(op string, v verdict.Verdict, err error) error {
 	rank, text := o.c.Rank(), fmt.Sprintf("%s (%v)", v.Text, err)
 	switch {
-	case v.Culprit == mscclgo.NoRank && !v.Outside:
+	case v.Culprit == mscclgo.NoRank && !v.Outside && !v.Cycle:
 		return err
-	case v.Culprit == rank: // the peer that err names is not to blame
+	case v.Culprit == rank || v.Cycle: // the peer that err names is not to blame
 		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", o.judged(v, mscclgo.NoRank, text, nil)).At(rank, mscclgo.NoRank)
 	}
 	return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", o.judged(v, mscclgo.NoRank, text, err)).At(rank, v.Culprit)

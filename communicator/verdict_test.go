@@ -168,6 +168,41 @@ func TestWaitCycle(t *testing.T) {
 	}
 }
 
+// TestWaitCycleInExchange has rank 2 wait on the host for two ranks that wait for each other. Its error names
+// these and their channels, and as the culprit none of them.
+func TestWaitCycleInExchange(t *testing.T) {
+	testdev.Parallel(t)
+	var options []communicator.Options
+	for _, d := range []time.Duration{time.Minute, time.Minute, verdictTimeout} {
+		options = append(options, communicator.Options{Timeout: d, Scratch: 4096})
+	}
+	comms := groupWith(t, options)
+	all := workers(t, comms)
+	errs := outcomes(t, len(comms), func(rank int) error {
+		c := comms[rank]
+		channels, err := c.MemoryChannels(t.Context(), upload(t, c.Device(), 0, 64), communicator.MemoryChannelOptions{})
+		if err != nil {
+			return err
+		}
+		if rank == 2 {
+			err := c.Barrier(t.Context())
+			c.Abort(err)
+			return err
+		}
+		if err := all[rank].launch("await", 1, 1, channels.HandleOf(0, 1-rank)); err != nil {
+			return err
+		}
+		return c.Synchronize(t.Context(), all[rank].stream)
+	})
+	failing(t, 2, errs[2], mscclgo.ErrTimeout, "ranks 0 and 1 wait for each other: signal 1 of channel", ", and signal 1 of channel")
+	if e := (*mscclgo.Error)(nil); errors.As(errs[2], &e) && e.Peer != mscclgo.NoRank {
+		t.Errorf("the culprit is %d: %v", e.Peer, e)
+	}
+	for rank, err := range errs[:2] {
+		failing(t, rank, err, mscclgo.ErrRemote, "ranks 0 and 1 wait for each other")
+	}
+}
+
 // TestMissingSignalStepApart has rank 1 send no signal, and go on to another channel, where
 // it waits for rank 0, which waits for that signal.
 func TestMissingSignalStepApart(t *testing.T) {

@@ -29,6 +29,7 @@ type Limits struct {
 type Verdict struct {
 	Culprit int    // the rank to look at first, or mscclgo.NoRank for several
 	Text    string // what is wrong and what to do
+	Cycle   bool   // ranks wait for each other, and none is the culprit
 
 	// Outside is set if the culprit is not of the group. Outer is its number in the outer group,
 	// and Culprit the last rank of this group on the way of the waits to it, if one is known.
@@ -366,24 +367,18 @@ func (g *graph) cycle() Verdict {
 	}
 	// A channel's signal that never came explains the barriers: the rank that should have
 	// sent it went on to a barrier, and the one that awaits it never gets there.
-	by, missing := -1, Wait{}
-	for _, i := range g.reached {
-		for _, w := range g.edges[i] {
-			if w.Kind == Signal && g.onlyBarriers(w.Peer) && (by < 0 || w.For > missing.For) {
-				by, missing = i, w
-			}
-		}
-	}
+	by, missing := g.missing(Signal, g.onlyBarriers)
 	if by >= 0 {
 		g.overOuter = g.byOuter(missing, by)
 		if v, ok := g.gridsDiffer(missing, by); ok {
 			return v
 		}
-		rank := missing.Peer
-		next := g.edges[rank][0]
-		from, to := g.name(rank), g.name(by)
-		return Verdict{Culprit: rank, Text: fmt.Sprintf("rank %s never signalled rank %s: rank %s has waited%s for %s; rank %s itself has waited%s for %s",
-			from, to, to, since(missing), place(missing, from, to), from, since(next), place(next, g.name(next.Peer), from))}
+		return g.wentOn(fmt.Sprintf("rank %s never signalled rank %s", g.name(missing.Peer), g.name(by)), by, missing)
+	}
+	// So does a send or receive whose other half never came, of a rank that waits on the host.
+	if by, missing = g.missing(Message, g.onlyOnHost); by >= 0 {
+		g.overOuter = g.byOuter(missing, by)
+		return g.wentOn(fmt.Sprintf("rank %s did not come", g.name(missing.Peer)), by, missing)
 	}
 	// Follow the longest waits until a rank comes again.
 	var path []int
@@ -402,12 +397,39 @@ func (g *graph) cycle() Verdict {
 	}
 	last := len(names) - 1
 	who := strings.Join(names[:last], ", ") + " and " + names[last]
-	return Verdict{Culprit: mscclgo.NoRank, Text: fmt.Sprintf("ranks %s wait for each other: %s", who, strings.Join(waits, ", and "))}
+	return Verdict{Culprit: mscclgo.NoRank, Cycle: true, Text: fmt.Sprintf("ranks %s wait for each other: %s", who, strings.Join(waits, ", and "))}
+}
+
+// missing returns the longest wait of a kind for a rank that explains it, and whose it is, or -1.
+func (g *graph) missing(kind Kind, explains func(rank int) bool) (by int, missing Wait) {
+	by = -1
+	for _, i := range g.reached {
+		for _, w := range g.edges[i] {
+			if w.Kind == kind && explains(w.Peer) && (by < 0 || w.For > missing.For) {
+				by, missing = i, w
+			}
+		}
+	}
+	return by, missing
+}
+
+// wentOn returns the verdict of a rank that left out what another waits for, as what says, and waits itself.
+func (g *graph) wentOn(what string, by int, missing Wait) Verdict {
+	rank := missing.Peer
+	next := g.edges[rank][0]
+	from, to := g.name(rank), g.name(by)
+	return Verdict{Culprit: rank, Text: fmt.Sprintf("%s: rank %s has waited%s for %s; rank %s itself has waited%s for %s",
+		what, to, since(missing), place(missing, from, to), from, since(next), place(next, g.name(next.Peer), from))}
 }
 
 // onlyBarriers reports whether a rank waits, and only in barriers.
 func (g *graph) onlyBarriers(rank int) bool {
 	return !slices.ContainsFunc(g.edges[rank], func(w Wait) bool { return w.Kind == Signal })
+}
+
+// onlyOnHost reports whether a rank waits, and not in kernels.
+func (g *graph) onlyOnHost(rank int) bool {
+	return !slices.ContainsFunc(g.edges[rank], func(w Wait) bool { return w.Kind != Exchange && w.Kind != Pair })
 }
 
 // Channel returns how errors name a channel: by its number, or by the name that it has been given.
