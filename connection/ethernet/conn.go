@@ -314,8 +314,17 @@ func (c *conn) lost(err error) {
 		c.fail(mscclgo.ErrInvalid, errClosed)
 		return
 	}
-	if c.fail(mscclgo.ErrRemote, peerLost(err)) && c.t.opts.Lost != nil && err != errLeft {
-		go c.t.opts.Lost(c.peer, mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: connection", "%w", peerLost(err)).At(c.t.reg.Rank(), c.peer))
+	if err == errLeft {
+		c.fail(mscclgo.ErrRemote, peerLost(err))
+		return
+	}
+	c.useless(peerLost(err))
+}
+
+// useless ends the connection because of the peer, so that what ranks wait for by it may never come.
+func (c *conn) useless(err error) {
+	if c.fail(mscclgo.ErrRemote, err) && c.t.opts.Lost != nil && !c.closing.Load() {
+		go c.t.opts.Lost(c.peer, mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: connection", "%w", err).At(c.t.reg.Rank(), c.peer))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
@@ -141,7 +140,7 @@ func (c *conn) readControl() {
 			c.lost(errLeft)
 			return
 		case f.kind == kindRefuse:
-			c.fail(mscclgo.ErrRemote, c.explain(&f))
+			c.useless(c.explain(&f))
 			return
 		case f.kind == kindFailed:
 			c.lost(errFailed)

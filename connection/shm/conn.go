@@ -145,7 +145,7 @@ func (c *conn) hear(m *message) error {
 			return fmt.Errorf("it refuses entry %d of %d, of which %d are done", m.number, c.posted.Load(), c.done)
 		}
 		e := entry{kind: m.refused, memory: m.memory, offset: m.offset, length: m.length}
-		c.failLocked(mscclgo.ErrRemote, fmt.Errorf("rank %d refused %v: %v", c.peer, &e, m.reason))
+		c.uselessLocked(fmt.Errorf("rank %d refused %v: %v", c.peer, &e, m.reason))
 		return nil
 	}
 	c.changed.Broadcast() // those who sleep look themselves

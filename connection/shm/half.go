@@ -103,8 +103,14 @@ func (h *half) lostLocked(err error) {
 		h.failLocked(mscclgo.ErrRemote, err)
 		return
 	}
+	h.uselessLocked(fmt.Errorf("the peer is lost: %w", err))
+}
+
+// uselessLocked ends the half because of the peer, so that what ranks wait for by it may never come. The caller
+// holds mu.
+func (h *half) uselessLocked(err error) {
 	told := h.err != nil || h.closing
-	h.failLocked(mscclgo.ErrRemote, fmt.Errorf("the peer is lost: %w", err))
+	h.failLocked(mscclgo.ErrRemote, err)
 	if !told && h.t.opts.Lost != nil {
 		go h.t.opts.Lost(h.peer, mscclgo.Errorf(mscclgo.ErrRemote, "shm: connection", "%w", h.err).At(h.t.reg.Rank(), h.peer))
 	}

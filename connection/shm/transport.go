@@ -37,8 +37,8 @@ type Options struct {
 	// connection fails. 0 means the registry's.
 	Timeout time.Duration
 	// Lost is called, in a goroutine of its own, when the process at the other end of a
-	// connection dies or what it sends makes no sense, and not when either end closes the
-	// connection. It may be called for each direction. nil ignores it: the next call on the
+	// connection dies, what it sends makes no sense, or it refuses what it was sent, as it has
+	// closed the buffer, and not when either end closes the connection. It may be called for each direction. nil ignores it: the next call on the
 	// connection returns the error.
 	Lost func(peer int, err error)
 
