@@ -306,6 +306,10 @@ MSCCLGO_API mscclgo_status mscclgo_group_get_handle(mscclgo_group group, mscclgo
 // of that group, or NULL for a negative color. It has the device of the group that it was made of, and is
 // destroyed with that unless it was before. Each fails alone. Collective, also for ranks with a
 // negative color.
+//
+// Collectives and messages of the two groups have no order among them: on several streams their kernels run
+// at the same time. Then the device needs room for all of their blocks, which max_blocks of the configs
+// bounds, or ranks may wait for each other. On one stream, in the same order on all ranks, they need no more.
 MSCCLGO_API mscclgo_status mscclgo_group_split(mscclgo_group group, int color, int key, mscclgo_group* part);
 
 // mscclgo_group_split_configured is mscclgo_group_split with a config for the part, alike on its ranks, of

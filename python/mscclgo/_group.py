@@ -192,7 +192,12 @@ class Group(Owner):
         of their keys, and by rank where keys are equal. Returns this rank's view of it, or None
         for a negative color. It has the device of this group, and is closed with it unless it was before.
         Each fails alone. config, alike on the ranks of a part, is of its collectives, by default those of
-        this group. Collective, also for ranks with a negative color."""
+        this group. Collective, also for ranks with a negative color.
+
+        Collectives and messages of the two groups have no order among them: on several streams their
+        kernels run at the same time. Then the device needs room for all of their blocks, which
+        Config(max_blocks=...) bounds, or ranks may wait for each other. On one stream, in the same order
+        on all ranks, they need no more."""
         result, packed = ctypes.c_void_p(), pack(config)
         numbers = integer("split: color", color), integer("split: key", key)
         self._wait(lambda: call(library.mscclgo_group_split_configured, self._handle, *numbers, _place(packed), ctypes.addressof(result)))
