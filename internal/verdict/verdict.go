@@ -422,9 +422,10 @@ func (g *graph) wentOn(what string, by int, missing Wait) Verdict {
 		what, to, since(missing), place(missing, from, to), from, since(next), place(next, g.name(next.Peer), from))}
 }
 
-// onlyBarriers reports whether a rank waits, and only in barriers.
+// onlyBarriers reports whether a rank waits, and only in barriers. A send or receive is none: the rank that
+// awaits the signal may have left out the other half.
 func (g *graph) onlyBarriers(rank int) bool {
-	return !slices.ContainsFunc(g.edges[rank], func(w Wait) bool { return w.Kind == Signal })
+	return !slices.ContainsFunc(g.edges[rank], func(w Wait) bool { return w.Kind == Signal || w.Kind == Message })
 }
 
 // onlyOnHost reports whether a rank waits, and not in kernels.
