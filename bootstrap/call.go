@@ -245,7 +245,11 @@ func (c *call) verdict(err error) error {
 	case c.outer.Err() != nil:
 		text := "before it began"
 		if len(awaited) > 0 {
-			text = fmt.Sprintf("waiting for %s, which did not call it or does not answer", rankList(awaited))
+			answer := "does"
+			if len(awaited) > 1 {
+				answer = "do"
+			}
+			text = fmt.Sprintf("waiting for %s, which did not call it or %s not answer", rankList(awaited), answer)
 		}
 		e = mscclgo.FromContext(c.outer, c.op, text).At(b.rank, mscclgo.NoRank)
 		if len(awaited) > 0 {

@@ -228,7 +228,7 @@ func TestBenchUsage(t *testing.T) {
 		{"-n -1", "-n"},
 		{"-n 3 -device emu:0,emu:0", "-device"},
 		{"all", `"all" is none of all-reduce`},
-		{"-tuning /nonexistent", "-tuning: open /nonexistent: no such file"},
+		{"-tuning none/tuning.txt", "-tuning: open none/tuning.txt: no such file"},
 		{"-tuning bench.go", "-tuning bench.go: collective: read a tuning: invalid use: line 1: "},
 		{"-plot plot.png", ".svg"},
 		{"-plot plot", ".svg"},

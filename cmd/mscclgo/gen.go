@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,9 @@ func gen(c *call) error {
 		*out = strings.TrimSuffix(filepath.Base(c.flags.Arg(0)), ".cu") + ".go"
 	}
 	if err := keepSource(c, *out); err != nil {
+		return err
+	}
+	if err := keepHandwritten(*out); err != nil {
 		return err
 	}
 	in, data, err := s.generated(c, *out)
@@ -50,6 +54,17 @@ func gen(c *call) error {
 		}
 	}
 	return replaceFile(*out, text)
+}
+
+// keepHandwritten returns an error if gen has not written what is in the file out.
+func keepHandwritten(out string) error {
+	if info, err := os.Stat(out); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil // what cannot be written is for what writes it to say
+	}
+	if text, err := os.ReadFile(out); err != nil || bytes.HasPrefix(text, []byte(kernelgen.Header)) {
+		return err
+	}
+	return &usageError{fmt.Sprintf("%s was not written by gen; name another file with -o, or remove it", out)}
 }
 
 // generated returns what the file out is generated from, and the bundle's bytes if it is to

@@ -244,6 +244,7 @@ func TestGenRefuses(t *testing.T) {
 		"local.h":   "typedef int Local;\n",
 		"wrong.cu":  "int x = ;\n",
 		"go.module": "",
+		"hand":      "package p\n",
 	})
 	if err := os.Mkdir("below", 0o700); err != nil {
 		t.Fatal(err)
@@ -263,6 +264,7 @@ func TestGenRefuses(t *testing.T) {
 		{"gen -package p local.cu", exitFailed, "local.h"},
 		{"gen -package p -o below/k.go good.cu", exitFailed, "Go cannot embed it"},
 		{"gen -package p -o good.cu good.cu", exitUsage, "would replace the source"},
+		{"gen -package p -o hand good.cu", exitUsage, "hand was not written by gen"},
 		{"gen -package p -o absent/k.go -arch emu good.cu", exitFailed, "absent"},
 	} {
 		code, stdout, stderr := try(strings.Fields(c.args)...)

@@ -466,4 +466,4 @@ class Owner:
     """What has an object of the library, which is destroyed with it."""
 
     def __reduce__(self) -> NoReturn:
-        raise InvalidError(f"mscclgo: a {type(self).__name__} can be neither copied nor pickled, as it stands for what the library has once")
+        raise InvalidError(f"mscclgo: objects of {type(self).__name__} can be neither copied nor pickled, as each stands for what the library has once")
