@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -11,14 +12,34 @@ import (
 	"github.com/mscclgo/mscclgo/topology"
 )
 
+// openFirst opens devices that choose returns, and where the first of them does not open, those that it
+// returns without that one, until there are none. The error is that of the first devices: they serve the
+// GPU best.
+func openFirst(choose func(without []string) ([]string, error), open func(names []string) error) error {
+	var first error
+	for without := []string(nil); ; {
+		names, err := choose(without)
+		if err != nil {
+			return cmp.Or(first, err)
+		}
+		if err = open(names); err == nil {
+			return nil
+		}
+		first = cmp.Or(first, err)
+		without = append(without, names[0])
+	}
+}
+
 // chooseDevices returns the names of the devices that the options choose, and of those that nobody
-// named what they carry, in GB/s, where that is known.
-func chooseDevices(o Options, device *gpu.Device) (names []string, carry map[string]float64, err error) {
+// named what they carry, in GB/s, where that is known. It does not choose those of without.
+func chooseDevices(o Options, device *gpu.Device, without []string) (names []string, carry map[string]float64, err error) {
+	const op = "ib: choose a device"
 	if o.Device != "" {
-		names, err = devices(o.Device)
+		if names, err = devices(o.Device); err == nil && slices.Contains(without, names[0]) {
+			err = mscclgo.Errorf(mscclgo.ErrUnsupported, op, "no other is named than %s", o.Device)
+		}
 		return names, nil, err
 	}
-	const op = "ib: choose a device"
 	all, err := verbs.Devices()
 	if err != nil {
 		return nil, nil, err
@@ -28,7 +49,8 @@ func chooseDevices(o Options, device *gpu.Device) (names []string, carry map[str
 	if err != nil {
 		return nil, nil, err
 	}
-	names, carry = near(machine, pci, o, all)
+	left := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(without, name) })
+	names, carry = near(machine, pci, o, left)
 	if len(names) == 0 {
 		return nil, nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
 	}

@@ -73,6 +73,42 @@ func TestNear(t *testing.T) {
 	}
 }
 
+// TestOpenFirst has devices of which some do not open.
+func TestOpenFirst(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	for _, c := range []struct {
+		bad, opened []string
+		err         string
+	}{
+		{nil, []string{"a", "b"}, ""},
+		{[]string{"a"}, []string{"b", "c"}, ""},
+		{[]string{"a", "b"}, []string{"c"}, ""},
+		{[]string{"a", "b", "c"}, nil, "a is bad"},
+	} {
+		var opened []string
+		err := openFirst(func(without []string) ([]string, error) {
+			left := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(without, name) })
+			if len(left) == 0 {
+				return nil, errors.New("there is none")
+			}
+			return left[:min(len(left), 2)], nil
+		}, func(names []string) error {
+			if slices.Contains(c.bad, names[0]) {
+				return errors.New(names[0] + " is bad")
+			}
+			opened = names
+			return nil
+		})
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != c.err || !slices.Equal(opened, c.opened) {
+			t.Errorf("%v: opened %v, %v", c.bad, opened, err)
+		}
+	}
+}
+
 // TestSuits has second devices, some of which are left out.
 func TestSuits(t *testing.T) {
 	ipv4 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}

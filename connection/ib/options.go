@@ -15,8 +15,8 @@ type Options struct {
 	// Device is the name of the RDMA device, such as "mlx5_0", or of several separated
 	// by commas, over which large writes are spread. "" means the one or two with an active
 	// port, of those that ibv_devices lists, that serve the rank's GPU: see
-	// [topology.Machine.NICsFor]. The second is left out,
-	// and Logger told, if it cannot be opened as the first, or is of another kind.
+	// [topology.Machine.NICsFor]. If the first cannot be used, it is left out, and others are
+	// chosen; so is the second if it cannot be used, or is of another kind. Logger is told.
 	Device string
 	// Port is the port of each device, counted from 1. 0 means the first active one.
 	Port int

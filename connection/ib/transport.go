@@ -56,11 +56,17 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if o, err = o.complete(reg.Timeout()); err != nil {
 		return nil, err
 	}
-	names, carry, err := chooseDevices(o, reg.Device())
-	if err != nil {
-		return nil, err
-	}
-	t, err := newTransport(reg, o, names)
+	var t *Transport
+	var carry map[string]float64
+	err = openFirst(func(without []string) (names []string, err error) {
+		names, carry, err = chooseDevices(o, reg.Device(), without)
+		return names, err
+	}, func(names []string) (err error) {
+		if t, err = newTransport(reg, o, names); err != nil && o.Device == "" {
+			o.Logger.Info("an RDMA device cannot be used", "rank", reg.Rank(), "device", names[0], "error", err)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
