@@ -292,7 +292,7 @@ func (g *Group) table() (*groupTable, error) {
 	if t.declined {
 		// So may its peers, and slots take all lanes.
 		t.arg.Storing = uint64(t.arg.Lanes)
-		t.busy, t.spared = t.busy+t.spared, 0
+		t.busy += t.spared
 	}
 	return t, nil
 }

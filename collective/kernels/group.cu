@@ -777,7 +777,7 @@ class Worker {
   }
 
   // isReady reports whether the task's next chunk can be sent, or is there. What the peer did
-  // before is then visible to the thread (acquire at system scope).
+  // before is then visible to the thread (acquire at system scope), but for a send in kPlace.
   MSCCLGO_DEVICE bool isReady(Task& task, const Pair& pair) const {
     if (pair.direction() == kKeeps) return true;
     if constexpr (Reach::kFar) {
@@ -791,7 +791,9 @@ class Worker {
           if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
           return false;
         }
-        // There is room for its last chunk still. Nothing is stored in a slot, so no fence.
+        // There is room for its last chunk still. No fence: who made the offer has nothing to order before
+        // it (see offer()), no slot is written, and the last head is announced behind a fence, whatever
+        // the load of the count acquired.
         if (task.stage == kPlace) return true;
       }
       if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
@@ -831,7 +833,8 @@ class Worker {
   // heard ends a chunk of a large message that is a head and no data, and whose slot was cleared or not. One
   // thread calls it.
   MSCCLGO_DEVICE void heard(Task& task, bool cleared) const {
-    // Nothing was read from the slot, so that it is given back as that of packets is.
+    // Nothing was read from the slot, so that it is given back as that of packets is: there is no load that
+    // a peer's store could overtake. What was read from slots before was given back by a release.
     if (cleared) {
       task.packed = 0;
     } else if (task.packed < kSlots) {
