@@ -15,7 +15,7 @@ import (
 )
 
 // order puts the calls of all runners of a communicator in the order in which they are
-// made, whatever streams they are made on: they share the communicator's scratch and
+// made, whatever streams they are made on: they share a scratch and
 // flags. It costs nothing while one stream is used.
 //
 // When another stream comes, an event is recorded on the one before, for which the new

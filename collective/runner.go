@@ -38,7 +38,8 @@ type Options struct {
 }
 
 // Runner runs collectives on one rank. Its memory and kernels are its own; the
-// packets are in the communicator's scratch. A communicator may have several.
+// packets are in a scratch that the runners of a communicator share, of
+// [communicator.Options].Scratch bytes. A communicator may have several.
 type Runner struct {
 	comm    *communicator.Communicator
 	machine *topology.Machine

@@ -45,6 +45,10 @@ func init() {
 	native.UntilFailure = func(ctx context.Context, comm any) (context.Context, context.CancelFunc) {
 		return comm.(*Communicator).untilFailure(ctx)
 	}
+	native.RunnersGroup = func(ctx context.Context, comm any) (any, error) {
+		c := comm.(*Communicator)
+		return c.groupOf(ctx, &c.runners, "the runners' windows", c.hostRanks(), runnersChannel)
+	}
 	native.Traced = func(comm any) bool { return comm.(*Communicator).tracer != nil }
 }
 
@@ -64,7 +68,8 @@ type Options struct {
 	// set: a duration such as 20s, or off.
 	HeartbeatTimeout time.Duration
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
-	// same on all ranks; see [Communicator.Group]. 0 means 48 MiB.
+	// same on all ranks; see [Communicator.Group]. Group, HostGroup and the runners of package
+	// collective together have one each, from their first use on. 0 means 48 MiB.
 	Scratch uint64
 	// PipePool is the size of the memory for pipes with PipeOptions.Shared in bytes, which each rank
 	// has from its first such pipes on; it may differ among ranks. 0 means 64 MiB.
@@ -191,6 +196,7 @@ type Communicator struct {
 	retiring bool              // Reform is ending the group's part, or could not
 	group    *group            // made by the first call of Group
 	local    *group            // made by the first call of HostGroup
+	runners  *group            // made by the first call of native.RunnersGroup
 	calls    uint64            // collective calls so far
 	channels uint32            // channels so far
 	names    map[uint32]string // of channels that have one
@@ -523,7 +529,7 @@ func (c *Communicator) part() bool {
 func (c *Communicator) release() error {
 	var errs []error
 	c.mu.Lock()
-	kept, groups := c.kept, []*group{c.local, c.group}
+	kept, groups := c.kept, []*group{c.runners, c.local, c.group}
 	c.mu.Unlock()
 	if kept != nil {
 		errs = append(errs, kept.Close())

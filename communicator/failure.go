@@ -37,14 +37,15 @@ type failure struct {
 	proxies *native.Flag // once it is set, they drop what kernels ask for
 }
 
-// The channel numbers of waits that belong to no channel. For the host group, the
-// peer is an index into its ranks; for a ring of triggers, this rank. A wait for room in
+// The channel numbers of waits that belong to no channel. For the host group and the
+// one of runners, the peer is an index into the host's ranks; for a ring of triggers, this rank. A wait for room in
 // the queue to a peer has devicecode.RoomChannel, one for a send or receive
 // devicecode.MessageChannel.
 const (
 	groupChannel     = 0
 	hostGroupChannel = 1<<31 - 1
 	ringChannel      = 1<<31 - 2
+	runnersChannel   = 1<<31 - 5
 )
 
 // reportInterval is how often the host looks for reports of kernels while no call

@@ -32,8 +32,8 @@ const (
 // Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks and
 // each rank. Later calls return the same. Collective the first time.
 //
-// All kernels of the group share the scratch, so another algorithm needs no more
-// memory.
+// All kernels with this handle share the scratch, which is for packets; <mscclgo/group.cuh> says
+// what else may lie there. Runners of package collective have windows of their own, of the same size.
 //
 // After [Communicator.Reform] the first call gives the group of before new memory, where
 // the driver can at the same addresses: if the handle equals the one of before, graphs that

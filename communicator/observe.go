@@ -248,7 +248,7 @@ func (o *observer) waitOf(channel, peer int) verdict.Wait {
 	switch channel {
 	case groupChannel:
 		w.Kind = verdict.Barrier
-	case hostGroupChannel:
+	case hostGroupChannel, runnersChannel:
 		w.Kind, w.Peer = verdict.Host, mscclgo.NoRank
 		if peer < len(o.hostRanks) {
 			w.Peer = o.hostRanks[peer]

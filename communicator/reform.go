@@ -133,7 +133,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	if h.kept = c.kept; h.kept != nil {
 		errs = append(errs, h.kept.Retire())
 	}
-	for channel, g := range map[uint32]*group{groupChannel: c.group, hostGroupChannel: c.local} {
+	for channel, g := range map[uint32]*group{groupChannel: c.group, hostGroupChannel: c.local, runnersChannel: c.runners} {
 		if g != nil {
 			h.groups[channel] = g
 		}

@@ -193,7 +193,7 @@ func (t *tracer) record() *timeline.Rank {
 	c := t.c
 	r := &timeline.Rank{
 		Rank: c.Rank(), Size: c.Size(), Device: c.dev.String(), Host: hostName(),
-		Group: groupChannel, HostGroup: hostGroupChannel, HostRanks: t.local,
+		Group: groupChannel, HostGroups: [2]uint32{hostGroupChannel, runnersChannel}, HostRanks: t.local,
 		Channels: maps.Clone(t.channels), Sites: t.ring.launched(), Devices: t.devices, Hosts: t.hosts,
 	}
 	if cause != nil {

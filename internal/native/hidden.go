@@ -134,6 +134,9 @@ var (
 	ServiceClosed func(service any) bool
 	// ServiceDevice returns the *gpu.Device of a *proxyservice.ProxyService.
 	ServiceDevice func(service any) any
+	// RunnersGroup returns the devicecode.Group of a *communicator.Communicator that all runners of package
+	// collective share: like its HostGroup, with windows that no kernel of the user's reaches.
+	RunnersGroup func(ctx context.Context, comm any) (group any, err error)
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool
 	// UntilFailure returns a context that ends when the group of a *communicator.Communicator

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/internal/native"
@@ -23,10 +24,11 @@ type Rank struct {
 	Device string // its name
 	Host   string // the machine's name
 
-	// Group is the kernels' channel number of the group, and HostGroup that of the ranks of
+	// Group is the kernels' channel number of the group, and HostGroups are those of the ranks of
 	// one host, which are HostRanks.
-	Group, HostGroup uint32
-	HostRanks        []int
+	Group      uint32
+	HostGroups [2]uint32
+	HostRanks  []int
 
 	Channels map[uint32]Channel  // by their numbers on this rank
 	Sites    []native.LaunchSite // of launches
@@ -120,7 +122,7 @@ func cut(b []byte, unit uint64) (part, rest []byte, err error) {
 // peer returns the rank that an event of a kernel names, or -1.
 func (r *Rank) peer(e *native.Event) int {
 	peer := int(e.Peer())
-	if e.Channel() == r.HostGroup && r.Group != r.HostGroup && groupEvent(e.Kind()) {
+	if slices.Contains(r.HostGroups[:], e.Channel()) && r.Group != e.Channel() && groupEvent(e.Kind()) {
 		if peer >= len(r.HostRanks) {
 			return -1
 		}
@@ -134,7 +136,7 @@ func (r *Rank) peer(e *native.Event) int {
 
 // members returns the ranks of the group that an event of a barrier is of.
 func (r *Rank) members(e *native.Event) []int {
-	if e.Channel() == r.HostGroup {
+	if slices.Contains(r.HostGroups[:], e.Channel()) {
 		return r.HostRanks
 	}
 	all := make([]int, r.Size)

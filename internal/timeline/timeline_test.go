@@ -17,7 +17,7 @@ func event(kind native.EventKind, start, end uint64, channel uint32, peer int, v
 
 // pair returns two ranks with a channel, 7 on rank 0 and 9 on rank 1.
 func pair() []*Rank {
-	ranks := []*Rank{{Rank: 0, Size: 2, HostGroup: 1 << 20}, {Rank: 1, Size: 2, HostGroup: 1 << 20}}
+	ranks := []*Rank{{Rank: 0, Size: 2, HostGroups: [2]uint32{1 << 20, 1 << 20}}, {Rank: 1, Size: 2, HostGroups: [2]uint32{1 << 20, 1 << 20}}}
 	ranks[0].Channels = map[uint32]Channel{7: {Call: 3, Index: 1, Name: "ring"}}
 	ranks[1].Channels = map[uint32]Channel{9: {Call: 3, Index: 1, Name: "ring"}}
 	return ranks

@@ -85,9 +85,12 @@ struct GroupHandle {
     return !kManyRanks || of < kRanksByValue ? windows[of] : detail::addressBehind(more, of);
   }
 
-  // scratch returns a rank's scratch. All kernels of the group share it: its user must
-  // know that the kernel before has finished with it, and that nextEpoch() clears it once
-  // in 2^32 - 2 calls. Any thread may call it.
+  // scratch returns a rank's scratch. All kernels that get this handle share it, and the runners
+  // of package collective have another: its user must know that the kernel before has finished
+  // with it, and that nextEpoch() clears it once in 2^32 - 2 calls. It is for packets, whose flag
+  // is the epoch: a plain word that is left where a packet comes later, and has the value of its
+  // flag, passes for it. So kernels that use it for other data have a part of it where there are
+  // never packets, or clear it behind themselves. Any thread may call it.
   MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return window(of) + scratchOffset; }
 
   // epoch returns the number of this call, at least 1: the same in all blocks, and on all

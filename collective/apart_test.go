@@ -1,0 +1,83 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+)
+
+// scribble leaves words in a group's scratch that look like packets of the next call, and counts calls and
+// barriers that only this rank had.
+const scribble = `#include <mscclgo/group.cuh>
+extern "C" __global__ void scribble(mscclgo::GroupHandle group) {
+  auto words = reinterpret_cast<uint2*>(group.scratch(group.rank));
+  for (uint64_t i = threadIdx.x; i < group.scratchSize / 8; i += blockDim.x) words[i] = make_uint2(7, group.epoch());
+  __syncthreads();
+  for (uint32_t b = threadIdx.x; b < mscclgo::kMaxBlocks; b += blockDim.x) {
+    group.epochs[b] += 2 * group.rank;
+    group.arrivals[b] += group.rank;
+  }
+}`
+
+// TestGroupsOfUsers has a kernel write into all that handles of Group and HostGroup reach, between calls of a
+// runner: none of it becomes a packet or a number of these.
+func TestGroupsOfUsers(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := collective.New(ctx, comm, collective.Options{})
+		if err != nil {
+			return err
+		}
+		whole, err := comm.Group(ctx)
+		if err != nil {
+			return err
+		}
+		host, err := comm.HostGroup(ctx)
+		if err != nil {
+			return err
+		}
+		module, err := devicecode.Load(ctx, comm.Device(), "scribble.cu", []byte(scribble), devicecode.Options{})
+		if err != nil {
+			return err
+		}
+		kernel, err := module.Kernel("scribble")
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		in, err := gpu.Upload(comm.Device(), []int32{1, 2, 3, 4})
+		if err != nil {
+			return err
+		}
+		out, err := comm.Device().Alloc(in.Size())
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			err := errors.Join(
+				kernel.Launch(stream, gpu.Blocks(1, 64), whole), kernel.Launch(stream, gpu.Blocks(1, 64), host),
+				runner.AllReduce(stream, out, in, 4, collective.I32, collective.Sum), comm.Synchronize(ctx, stream))
+			if err != nil {
+				return err
+			}
+			got := make([]int32, 4)
+			if err := gpu.CopyOut(got, out); err != nil {
+				return err
+			}
+			if want := []int32{2, 4, 6, 8}; !slices.Equal(got, want) {
+				return fmt.Errorf("the sums are %v, want %v", got, want)
+			}
+		}
+		return errors.Join(runner.Close(ctx), module.Close(), stream.Close())
+	})
+}
