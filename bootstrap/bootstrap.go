@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
@@ -36,7 +37,8 @@ type Bootstrap struct {
 	peers   []*peer    // by rank; this rank's own is never connected
 	failure *failure   // the first, or nil
 	closing bool
-	linked  bool // all ranks are connected: Connect has succeeded
+	dead    func(rank int) bool // see grace.AskDead; may be nil
+	linked  bool                // all ranks are connected: Connect has succeeded
 	// verifying means that verify runs, unsettled that it must look again.
 	verifying, unsettled bool
 }
@@ -64,6 +66,15 @@ type peer struct {
 	dialing bool
 	dialed  chan struct{} // closed when out is set or the dial has failed
 	dialErr error
+}
+
+func init() {
+	grace.AskDead = func(boot any, dead func(rank int) bool) {
+		b := boot.(*Bootstrap)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.dead = dead
+	}
 }
 
 func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
@@ -129,9 +140,12 @@ func (b *Bootstrap) Close() error {
 }
 
 func (b *Bootstrap) close() {
+	b.mu.Lock()
+	asked := b.dead
+	b.mu.Unlock()
 	dead := make([]bool, b.size) // asked ahead of the lock: Dead may look at other groups
 	for rank := range dead {
-		dead[rank] = b.options.Dead != nil && b.options.Dead(rank)
+		dead[rank] = b.options.Dead != nil && b.options.Dead(rank) || asked != nil && asked(rank)
 	}
 	b.mu.Lock()
 	b.closing = true

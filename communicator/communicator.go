@@ -26,6 +26,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
+	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -327,7 +328,11 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 	if c.boot, c.news, err = c.completeBoot(ctx, op); err != nil {
 		return nil, err
 	}
-	if err := c.explore(ctx, c.begin("make a communicator", op), c.build(op)); err != nil {
+	err = c.build(op)
+	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && err == nil {
+		grace.AskDead(boot, c.knowsDead(nil))
+	}
+	if err := c.explore(ctx, c.begin("make a communicator", op), err); err != nil {
 		c.news.giveUp(err)
 		if from != nil {
 			c.giveBack()

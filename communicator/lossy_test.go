@@ -48,7 +48,7 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 	if out, err := lab.Hosts[1].Command(ctx, "ip", "route", "replace", "10.78.0.0/24", "dev", "eth0", "rto_min", resends).CombinedOutput(); err != nil {
 		t.Fatalf("ip route: %v: %s", err, out)
 	}
-	ends := onHosts(ctx, t, lab, lossyEnv+"="+file)
+	ends := onHosts(ctx, t, lab, 1, lossyEnv+"="+file)
 	lab.Hosts[1].Mute()
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -60,18 +60,18 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 	}
 }
 
-// onHosts starts the test's program as two ranks, on a host each, and returns when both are ready. Each
-// sends why it ended, or nil.
-func onHosts(ctx context.Context, t *testing.T, lab *netlab.Lab, env string) <-chan error {
+// onHosts starts the test's program as so many ranks on each of two hosts, and returns when all are ready.
+// Each sends why it ended, or nil.
+func onHosts(ctx context.Context, t *testing.T, lab *netlab.Lab, each int, env string) <-chan error {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var outputs [2]testproc.Buffer
-	ends := make(chan error, 2)
-	for rank, p := range testproc.Places(1, 1) {
-		cmd := lab.Hosts[rank].Command(ctx, program)
+	outputs := make([]testproc.Buffer, 2*each)
+	ends := make(chan error, 2*each)
+	for rank, p := range testproc.Places(each, each) {
+		cmd := lab.Hosts[p.Host].Command(ctx, program)
 		cmd.Env = append(append(append(os.Environ(), lab.Env()...), p.Env...), env, "MSCCLGO_DEVICE=emu")
 		cmd.Stdout, cmd.Stderr = &outputs[rank], &outputs[rank]
 		if err := cmd.Start(); err != nil {
@@ -85,11 +85,13 @@ func onHosts(ctx context.Context, t *testing.T, lab *netlab.Lab, env string) <-c
 			ends <- err
 		}()
 	}
-	for !strings.Contains(outputs[0].String(), "ready") || !strings.Contains(outputs[1].String(), "ready") {
-		select {
-		case err := <-ends:
-			t.Fatalf("a rank ended before the network lost anything: %v", err)
-		case <-time.After(10 * time.Millisecond):
+	for i := range outputs {
+		for !strings.Contains(outputs[i].String(), "ready") {
+			select {
+			case err := <-ends:
+				t.Fatalf("a rank ended before the network lost anything: %v", err)
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
 	}
 	return ends

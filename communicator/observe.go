@@ -53,6 +53,7 @@ type observer struct {
 	launched   []verdict.Launch  // before any wait had passed its deadline
 	still      ownStill
 	kin        atomic.Pointer[kin] // its place among groups that came of each other, or nil
+	mutes      []bool              // the ranks that were mute when this one left, nil before
 }
 
 // life is what is known of a rank's beat.
@@ -134,6 +135,10 @@ func (o *observer) leave() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board != nil {
+		o.mutes = make([]bool, len(o.lives)) // for what this rank closes later
+		for rank := range o.mutes {
+			o.mutes[rank] = o.isMute(rank)
+		}
 		o.board.beat(o.c.Rank(), gone)
 		o.board = nil
 	}
@@ -401,11 +406,23 @@ func (o *observer) silent(now time.Time) bool {
 }
 
 // mute reports whether a rank, of any host, gave no sign of life for half the heartbeat time-out when this
-// one looked last, which is when the group failed, if it has.
+// one looked last, which is when the group failed, if it has; or is seen to be stopped. Once this rank has
+// left, it reports what was so then.
 func (o *observer) mute(rank int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.board != nil && o.heartbeat > 0 && o.lives[rank].beat != gone && o.ticked.Sub(o.lives[rank].moved) >= o.heartbeat/2
+	if o.board == nil {
+		return rank < len(o.mutes) && o.mutes[rank]
+	}
+	return o.isMute(rank)
+}
+
+// isMute is mute. The caller holds mu and has seen that there is a board.
+func (o *observer) isMute(rank int) bool {
+	if o.lives[rank].beat == gone {
+		return false
+	}
+	return o.heartbeat > 0 && o.ticked.Sub(o.lives[rank].moved) >= o.heartbeat/2 || o.stopped(rank)
 }
 
 // suspects reports whether a rank, of any host, has given no sign of life for so long that it may soon

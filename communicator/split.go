@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"weak"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -128,11 +127,7 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 		return nil, err
 	}
 	o.Rank, o.Size, o.Timeout = slices.Index(ranks, c.Rank()), len(ranks), c.options.Timeout
-	parent := weak.Make(c) // which the child outlives
-	o.Dead = func(rank int) bool {
-		c := parent.Value()
-		return c != nil && c.dead(ranks[rank])
-	}
+	o.Dead = c.knowsDead(ranks)
 	boot, err := bootstrap.Connect(ctx, o)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"time"
+	"weak"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -142,6 +143,19 @@ func (c *Communicator) dead(peer int) bool {
 	err := c.boot.Err()
 	var e *mscclgo.Error
 	return errors.As(err, &e) && e.Peer == peer || err != nil && c.failure.observer.mute(peer)
+}
+
+// knowsDead returns dead, for the ranks of this group that have the numbers as another group has them, or for
+// all if there are none. It keeps no communicator in memory.
+func (c *Communicator) knowsDead(numbers []int) func(rank int) bool {
+	known := weak.Make(c)
+	return func(rank int) bool {
+		if numbers != nil {
+			rank = numbers[rank]
+		}
+		c := known.Value()
+		return c != nil && c.dead(rank)
+	}
 }
 
 // lostPatience is how long news of the cause may take where a connection breaks because of

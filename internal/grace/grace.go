@@ -4,6 +4,10 @@ package grace
 
 import "time"
 
+// AskDead has Close of a *bootstrap.Bootstrap ask dead, too, which ranks need no time to read the news, as
+// bootstrap.Options.Dead says. It is set by an init function of package bootstrap.
+var AskDead func(boot any, dead func(rank int) bool)
+
 // parts is how many waits one of Wait is made of.
 const parts = 10
 
