@@ -228,14 +228,14 @@ func (j *joiner) gaveUp(ctx context.Context, last error) error {
 
 // attempt asks the rendezvous once for the table of addresses. It returns the connection
 // with the table.
-func (j *joiner) attempt(ctx context.Context, self bool) (table []string, nc *pulse, err error) {
+func (j *joiner) attempt(ctx context.Context, self bool) ([]string, *pulse, error) {
 	dialed, err := j.dial(ctx, claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous})
 	if err != nil {
 		return nil, nil, err
 	}
-	nc = newPulse(dialed)
-	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
-	table, err = j.ask(ctx, nc, self)
+	nc := newPulse(dialed)
+	stop := handshake.EndWith(ctx, nc)
+	table, err := j.ask(ctx, nc, self)
 	if stop() && err == nil {
 		return table, nc, nil
 	}

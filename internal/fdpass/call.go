@@ -155,7 +155,7 @@ func exchange(ctx context.Context, conn *net.UnixConn, member *handshake.Member,
 	} else if err != nil {
 		return Answer{}, err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	stop := handshake.EndWith(ctx, conn)
 	if _, err := conn.Write(encodeRequest(request)); err != nil {
 		stop()
 		if hungUp(err) {

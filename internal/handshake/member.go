@@ -108,7 +108,7 @@ func (m *Member) Client(ctx context.Context, raw net.Conn, claim []byte) (net.Co
 	}
 	Watch(raw, m.o.Silence)
 	raw.SetDeadline(time.Now().Add(m.o.Patience))
-	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
+	stop := EndWith(ctx, raw)
 	conn, err := m.client(raw, claim)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
