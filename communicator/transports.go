@@ -302,7 +302,8 @@ func (o *opened) choose(other opened, sameHost bool) registeredmem.Transports {
 }
 
 // openNetworks opens the networks that are allowed and available, to ranks of this host
-// (near) or to others (far). One of which the user named a device must be available.
+// (near) or to others (far). One that this machine has, or of which the user named a device, must work:
+// to go on by another would hide what is broken.
 func (c *Communicator) openNetworks(near, far bool) (opened, error) {
 	var o opened
 	for _, one := range networks {
@@ -310,10 +311,14 @@ func (c *Communicator) openNetworks(near, far bool) (opened, error) {
 			continue
 		}
 		n, err := one.open(c)
-		if errors.Is(err, mscclgo.ErrInvalid) || err != nil && one.named(c) {
+		switch kind := mscclgo.KindOf(err); {
+		case err == nil:
+		case kind == mscclgo.ErrInvalid || one.named(c):
 			return o, err
-		}
-		if err != nil {
+		case kind != mscclgo.ErrUnsupported:
+			return o, mscclgo.Errorf(kind, "communicator: open a transport",
+				"%v is there and does not work: %w; mend that, or name other transports in MSCCLGO_TRANSPORTS", one.transport, err).At(c.Rank(), mscclgo.NoRank)
+		default:
 			o.why += fmt.Sprintf("; rank %d has no %v: %v", c.Rank(), one.transport, err)
 			c.options.Logger.Info("a transport is not available", "rank", c.Rank(), "transport", one.transport, "error", err)
 			continue

@@ -148,7 +148,7 @@ func findCUDATool(op string) (cudaTool, error) {
 		}
 		lacking = append(lacking, err.Error())
 	}
-	if choice == "" || choice == "nvcc" {
+	if choice == "nvcc" || choice == "" && os.Getenv("MSCCLGO_NVRTC") == "" { // one that is named is not replaced
 		tool, err := findNVCC()
 		if err == nil {
 			return tool, nil

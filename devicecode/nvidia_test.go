@@ -248,6 +248,14 @@ func TestNoCUDACompiler(t *testing.T) {
 		return err
 	}
 	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent", "CUDA_HOME")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "nvcc"), []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	t.Setenv("MSCCLGO_CUDA_COMPILER", "") // which does not replace what is named
+	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent")
+	t.Setenv("MSCCLGO_CUDA_COMPILER", "nvrtc")
 
 	t.Setenv("MSCCLGO_NVRTC", t.TempDir())
 	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "libnvrtc.so was not found", "CUDA_HOME")
@@ -257,7 +265,7 @@ func TestNoCUDACompiler(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("MSCCLGO_NVRTC", false)
-	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "cannot be loaded")
+	testerr.Expect(t, compile(), mscclgo.ErrSystem, "cannot be loaded")
 
 	t.Setenv("MSCCLGO_CUDA_COMPILER", "clang")
 	testerr.Expect(t, compile(), mscclgo.ErrInvalid, `"clang"`, "nvrtc or nvcc")

@@ -149,7 +149,7 @@ func runNVRTC(library string, j cudaJob, stop *C.int) func() ([]byte, error) {
 func nvrtcError(outcome C.int, library, log string, j cudaJob) error {
 	switch outcome {
 	case C.MSCCLGO_NVRTC_LOAD:
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, j.op, "NVRTC cannot be loaded: %s; %s", log, cudaAdvice)
+		return mscclgo.Errorf(mscclgo.ErrSystem, j.op, "NVRTC cannot be loaded: %s; %s", log, cudaAdvice) // there is one
 	case C.MSCCLGO_NVRTC_ARCHITECTURE:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, j.op, "%s does not support sm_%d: %s; use an older toolkit",
 			library, j.architecture, log)

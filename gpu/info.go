@@ -55,8 +55,10 @@ type Info struct {
 }
 
 // List describes the devices of this machine: NVIDIA GPUs first, then the emulated
-// ones. It is no error if the machine has no NVIDIA driver; emulated devices are then
+// ones. It is no error if the machine has no NVIDIA driver or GPU; emulated devices are then
 // all there is.
+//
+// Errors: ErrSystem, with the driver's text, if there is a driver and it does not work.
 func List() ([]Info, error) {
 	gpus, err := devices(kindCUDA)
 	if err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {

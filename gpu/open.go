@@ -50,7 +50,8 @@ func list(d backend.Driver) ([]Info, error) {
 // process can share a GPU; memory of one is reachable from the others.
 //
 // Errors: ErrInvalid for any other name, or if there is no device of that number;
-// ErrUnsupported if there is no driver.
+// ErrUnsupported if there is no driver; ErrSystem, for "auto" too, if there is one and it does
+// not work.
 func Open(name string) (*Device, error) {
 	op := "gpu: open " + strconv.Quote(name)
 	if name == kindAuto {
@@ -87,11 +88,12 @@ func Open(name string) (*Device, error) {
 
 // Assign returns the name of the device for a rank of this machine. The local ranks
 // take the devices of the kind in turn: "cuda", "emu", or "auto" for NVIDIA GPUs if
-// there are any and emulated devices otherwise. A kind that is the name of one device,
+// there are any and emulated devices if there is no driver or GPU. A kind that is the name of one device,
 // such as "cuda:0", is returned as it is.
 //
 // Errors: ErrInvalid for any other kind or a negative rank; ErrUnsupported, with the
-// reason, if there is no device of the kind.
+// reason, if there is no device of the kind; ErrSystem, with the driver's text and what to
+// do, if there is a driver and it does not work.
 func Assign(kind string, localRank int) (string, error) {
 	if strings.Contains(kind, ":") {
 		return kind, nil

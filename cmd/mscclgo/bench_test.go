@@ -27,11 +27,17 @@ func TestMain(m *testing.M) {
 // mscclgo runs the command in a process of its own.
 func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
+	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
+	return mscclgoOn(t, kind, args...)
+}
+
+// mscclgoOn is mscclgo with the variable MSCCLGO_DEVICE as given.
+func mscclgoOn(t *testing.T, kind string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), testproc.MainEnv+"=1", "MSCCLGO_DEVICE="+kind)
 	var out, errs bytes.Buffer

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -18,6 +19,15 @@ import (
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
+
+// TestNoPeerMemory has a GPU's memory that is reached neither by its address nor as a dma-buf. Where a dma-buf is made
+// and cannot be registered, that is what is told: the device could reach the memory.
+func TestNoPeerMemory(t *testing.T) {
+	for _, why := range []mscclgo.Kind{mscclgo.ErrUnsupported, mscclgo.ErrSystem} {
+		s := &source{why: mscclgo.Errorf(why, "export", "no locked memory")}
+		testerr.Expect(t, s.noPeerMemory("mlx5_0", syscall.EFAULT), why, "mlx5_0", "no locked memory", "nvidia_peermem")
+	}
+}
 
 func TestOptions(t *testing.T) {
 	t.Setenv(EnvDevice, "mlx5_9")

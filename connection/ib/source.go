@@ -48,10 +48,20 @@ func (s *source) register(n *nic) (*verbs.MR, error) {
 	}
 	mr, err := n.pd.Register(s.address, s.size, s.base(), n.allows())
 	if s.device && errors.Is(err, syscall.EFAULT) {
-		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "ib: register device memory with "+n.name,
-			"the device cannot access it: load the kernel module nvidia_peermem (%w), or use a driver, kernel and device with dma-buf (%w)", err, s.why)
+		return nil, s.noPeerMemory(n.name, err)
 	}
 	return mr, err
+}
+
+// noPeerMemory returns the error of device memory that the kernel does not know by its address: that there is
+// no way to access it, unless there is one by dma-buf, which failed.
+func (s *source) noPeerMemory(nic string, err error) error {
+	op := "ib: register device memory with " + nic
+	if mscclgo.KindOf(s.why) != mscclgo.ErrUnsupported {
+		return mscclgo.Errorf(mscclgo.KindOf(s.why), op, "as a dma-buf: %w; mend that, or load the kernel module nvidia_peermem (%w)", s.why, err)
+	}
+	return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
+		"the device cannot access it: load the kernel module nvidia_peermem (%w), or use a driver, kernel and device with dma-buf (%w)", err, s.why)
 }
 
 func (s *source) close() {

@@ -1,17 +1,12 @@
 #include "api.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-verbs_api* verbs_load(const char* library, char* error, size_t error_size) {
-  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (!handle) {
-    snprintf(error, error_size, "%s", dlerror());
-    return NULL;
-  }
+#include "native/library.h"
+
+verbs_api* verbs_load(const char* library, char* error, size_t error_size, int* absent) {
+  void* handle = native_open_library(library, error, error_size, absent);
+  if (!handle) return NULL;
   verbs_api* api = calloc(1, sizeof *api);
   if (!api) {
     snprintf(error, error_size, "out of memory");
@@ -21,6 +16,7 @@ verbs_api* verbs_load(const char* library, char* error, size_t error_size) {
   api->name = (result(*) parameters)dlsym(handle, #name);             \
   if (needed && !api->name) {                                         \
     snprintf(error, error_size, "it lacks " #name " and is too old"); \
+    *absent = 1;                                                      \
     free(api);                                                        \
     return NULL;                                                      \
   }

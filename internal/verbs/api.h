@@ -12,9 +12,9 @@ typedef struct {
 } verbs_api;
 
 // verbs_load opens the library and looks up every function. On failure it
-// returns NULL with the reason in error. The library stays open: its drivers do not
-// survive being unloaded.
-verbs_api* verbs_load(const char* library, char* error, size_t error_size);
+// returns NULL with the reason in error, and sets absent if there is no such library, or an
+// older one. The library stays open: its drivers do not survive being unloaded.
+verbs_api* verbs_load(const char* library, char* error, size_t error_size, int* absent);
 
 // What follows returns an errno value, or 0; what returns a pointer, NULL with
 // errno set.

@@ -24,8 +24,8 @@ type Context struct {
 
 // Open opens a device by name, such as "mlx5_0".
 //
-// Errors: ErrUnsupported when the library is missing or there is no device,
-// ErrInvalid when there are only others, which the text names.
+// Errors: ErrUnsupported when the library is missing, there is no device, or this process is
+// not given it; ErrInvalid when there are only others, which the text names.
 func Open(name string) (*Context, error) {
 	op := "verbs: open " + name
 	api, err := process()
@@ -50,7 +50,17 @@ func Open(name string) (*Context, error) {
 	if cause == syscall.ENODEV {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "there is no such RDMA device; this machine has %q", names)
 	}
-	return nil, failure(op, cause)
+	return nil, unopened(op, cause)
+}
+
+// unopened returns the error of a device that did not open. A container sees all devices of the machine,
+// and has files of those that it was given.
+func unopened(op string, cause error) error {
+	switch cause {
+	case syscall.ENOENT, syscall.ENXIO, syscall.EACCES, syscall.EPERM:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this process may not open it: %w; look at ls -l /dev/infiniband, and give a container these files (docker run --device)", cause)
+	}
+	return failure(op, cause)
 }
 
 // Name returns the device's name.

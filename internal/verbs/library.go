@@ -1,7 +1,7 @@
 package verbs
 
 /*
-#cgo CFLAGS: -std=gnu11 -Wall -Wextra
+#cgo CFLAGS: -std=gnu11 -Wall -Wextra -I${SRCDIR}/..
 #cgo LDFLAGS: -ldl
 #cgo noescape verbs_post_send
 #cgo nocallback verbs_post_send
@@ -21,6 +21,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	_ "github.com/mscclgo/mscclgo/internal/native" // library.h
 )
 
 // Embedding the headers makes the go command rebuild the packages that include one of them.
@@ -38,7 +39,13 @@ func load(library string) (*C.verbs_api, error) {
 	defer C.free(unsafe.Pointer(name))
 	message := (*C.char)(C.calloc(1, 512))
 	defer C.free(unsafe.Pointer(message))
-	api := C.verbs_load(name, message, 512)
+	var absent C.int
+	api := C.verbs_load(name, message, 512, &absent)
+	if api == nil && absent == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "verbs: load libibverbs",
+			"%s cannot be loaded (%s); install rdma-core's libibverbs1 again, or use other transports: MSCCLGO_TRANSPORTS=CudaIPC,SHM,Ethernet",
+			library, C.GoString(message))
+	}
 	if api == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "verbs: load libibverbs",
 			"%s cannot be used (%s); install rdma-core's libibverbs1 and ibverbs-providers, or use another transport",

@@ -17,7 +17,8 @@ import (
 // Driver finds and opens the devices of one kind.
 type Driver interface {
 	// List describes the devices of this machine in ordinal order. Where there is
-	// no device, or no driver, the error is ErrUnsupported and names what is missing.
+	// no device, or no driver, the error is ErrUnsupported and names what is missing. It
+	// is another where there is a driver that does not work.
 	List() ([]Info, error)
 	// Open opens a device. An ordinal can be opened more than once; the devices are
 	// then independent to their users, and memory of one is reachable from the others.

@@ -1,15 +1,12 @@
 #include "api.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-mscclgo_cuda* mscclgo_cuda_load(const char* library, char* error, size_t error_size) {
-  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (!handle) {
-    snprintf(error, error_size, "%s", dlerror());
-    return NULL;
-  }
+#include "native/library.h"
+
+mscclgo_cuda* mscclgo_cuda_load(const char* library, char* error, size_t error_size, int* absent) {
+  void* handle = native_open_library(library, error, error_size, absent);
+  if (!handle) return NULL;
   mscclgo_cuda* api = calloc(1, sizeof *api);
   if (!api) {
     snprintf(error, error_size, "out of host memory");

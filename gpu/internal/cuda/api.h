@@ -22,9 +22,9 @@ enum {
 typedef int status;
 
 // mscclgo_cuda_load opens the library and looks up every function. On failure it
-// returns NULL and writes the loader's message to error. The library is never closed:
-// drivers do not support being unloaded.
-mscclgo_cuda* mscclgo_cuda_load(const char* library, char* error, size_t error_size);
+// returns NULL, writes the loader's message to error, and sets absent if there is no such
+// library. The library is never closed: drivers do not support being unloaded.
+mscclgo_cuda* mscclgo_cuda_load(const char* library, char* error, size_t error_size, int* absent);
 
 // mscclgo_cuda_function returns the name of a function that the driver lacks and the
 // version of CUDA that introduced it.

@@ -49,23 +49,28 @@ func (d *driver) open(library string) error {
 	defer C.free(unsafe.Pointer(name))
 	message := (*C.char)(C.calloc(1, 512))
 	defer C.free(unsafe.Pointer(message))
-	if d.api = C.mscclgo_cuda_load(name, message, 512); d.api == nil {
+	var none C.int
+	if d.api = C.mscclgo_cuda_load(name, message, 512, &none); d.api == nil && none != 0 {
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
 			"%s not found (%s); install NVIDIA's driver, or use an emulated device: emu:0",
 			library, C.GoString(message))
+	} else if d.api == nil {
+		return mscclgo.Errorf(mscclgo.ErrSystem, op,
+			"%s cannot be loaded (%s); install NVIDIA's driver again, or take the file's folder out of LD_LIBRARY_PATH; "+emulate,
+			library, C.GoString(message))
 	}
 	var version, count C.int
-	if rc := C.driver_init(d.api, &version, &count); rc == C.CUDA_ERROR_NO_DEVICE {
+	if rc := C.driver_init(d.api, &version, &count); rc == C.CUDA_ERROR_NO_DEVICE || rc == 0 && count == 0 {
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
 			"the driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use emu:0")
 	} else if rc != 0 {
-		return d.failure(rc, op)
+		return d.broken(rc, op)
 	}
 	d.version = int(version)
 	for i := range int(count) {
 		o := &ordinal{driver: d, n: i}
 		if rc := C.device_query(d.api, C.int(i), &o.facts); rc != 0 {
-			return d.failure(rc, fmt.Sprintf("gpu: query cuda:%d", i))
+			return d.broken(rc, fmt.Sprintf("gpu: query cuda:%d", i))
 		}
 		o.context = (*C.cuda_context)(C.malloc(C.sizeof_cuda_context))
 		*o.context = C.cuda_context{api: d.api, device: o.facts.device}
@@ -144,6 +149,17 @@ func (o *ordinal) info() backend.Info {
 		MemoryGranularity:  granularity,
 		DriverVersion:      o.driver.describe(),
 	}
+}
+
+// emulate is the way around a driver that does not work.
+const emulate = "or use emulated devices: MSCCLGO_DEVICE=emu"
+
+// broken returns the error for a driver that is there and does not work. Its kind is never
+// ErrUnsupported, which tells that there is none.
+func (d *driver) broken(rc C.status, op string) error {
+	err := d.failure(rc, op)
+	err.Kind, err.Err = mscclgo.ErrSystem, fmt.Errorf("%w; "+emulate, err.Err)
+	return err
 }
 
 // describe returns the versions of the kernel module and of CUDA.

@@ -45,9 +45,31 @@ func TestNoDriver(t *testing.T) {
 }
 
 func TestNoGPU(t *testing.T) {
-	d := newDriver(buildFake(t, "-DNO_GPU"))
+	d := newDriver(buildFake(t, "-DINIT=NO_DEVICE"))
 	_, err := d.List()
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "no GPU", "CUDA_VISIBLE_DEVICES")
+}
+
+// TestBrokenDriver has drivers that are there and do not work, which is not ErrUnsupported: that tells
+// that there is none.
+func TestBrokenDriver(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "libcuda.so.1")
+	check(t, os.WriteFile(empty, nil, 0o700))
+	needed := buildFake(t, "-Wl,-soname,libneeded.so.1")
+	lacking := buildFake(t, "-Wl,--no-as-needed", needed)
+	check(t, os.Remove(needed))
+	for library, want := range map[string]string{
+		buildFake(t, "-DINIT=803"):              "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803): fake; libcuda.so.1 and the kernel module are of different versions: reboot",
+		buildFake(t, "-DINIT=34"):               "CUDA error 34, for which the driver has no text; this libcuda.so.1 is a stub",
+		buildFake(t, "-DINIT=999"):              "999",
+		buildFake(t, "-DcuInit=lacks"):          "the driver lacks cuInit",
+		buildFake(t, "-DcuDeviceGetUuid=lacks"): "the driver lacks cuDeviceGetUuid",
+		empty:                                   "file too short",
+		lacking:                                 "libneeded.so.1: cannot open shared object file",
+	} {
+		_, err := newDriver(library).List()
+		testerr.Expect(t, err, mscclgo.ErrSystem, want, "MSCCLGO_DEVICE=emu")
+	}
 }
 
 // TestOldDriver: missing functions are errors when they are used and not before.

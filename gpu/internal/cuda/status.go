@@ -19,15 +19,15 @@ func (d *driver) failure(rc C.status, op string) *mscclgo.Error {
 			name, versionText(d.version), versionText(int(version)))
 	}
 	name, text := C.error_name(d.api, rc), C.error_text(d.api, rc)
-	if name == nil || text == nil {
-		return mscclgo.Errorf(kind(rc), op, "CUDA error %d, which the driver does not know", int(rc))
-	}
 	advice := ""
 	if sticky(rc) {
 		advice = "; the context is lost, and every later call on this device fails: end the process and check " +
 			"the kernels that ran (compute-sanitizer finds the faulting line)"
 	} else if a, ok := hints[rc]; ok {
 		advice = "; " + a
+	}
+	if name == nil || text == nil {
+		return mscclgo.Errorf(kind(rc), op, "CUDA error %d, for which the driver has no text%s", int(rc), advice)
 	}
 	return mscclgo.Errorf(kind(rc), op, "%s (%d): %s%s", C.GoString(name), int(rc), C.GoString(text), advice)
 }
@@ -40,11 +40,10 @@ func kind(rc C.status) mscclgo.Kind {
 		C.CUDA_ERROR_ILLEGAL_STATE, C.CUDA_ERROR_NOT_FOUND, C.CUDA_ERROR_NOT_READY,
 		C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, C.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
 		return mscclgo.ErrInvalid
-	case C.CUDA_ERROR_STUB_LIBRARY, C.CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, C.CUDA_ERROR_NO_DEVICE,
+	case C.CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, C.CUDA_ERROR_NO_DEVICE,
 		C.CUDA_ERROR_NO_BINARY_FOR_GPU, C.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
 		C.CUDA_ERROR_JIT_COMPILER_NOT_FOUND, C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-		C.CUDA_ERROR_NOT_SUPPORTED, C.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
-		C.CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+		C.CUDA_ERROR_NOT_SUPPORTED:
 		return mscclgo.ErrUnsupported
 	}
 	if rc >= C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && rc <= C.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD {
@@ -66,13 +65,16 @@ func sticky(rc C.status) bool {
 
 // hints complete the driver's own texts with what to do.
 var hints = map[C.status]string{
-	C.CUDA_ERROR_NO_BINARY_FOR_GPU:            "compile for this GPU's architecture, or load PTX",
-	C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:      "the compiler is newer than the driver: load a cubin, or update the driver",
-	C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:      "use fewer threads in a block or less shared memory",
-	C.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: "use no more blocks than Kernel.MaxResidentBlocks allows",
-	C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:   "a stream that captures is not waited for; end the capture first",
-	C.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:      "the legacy default stream cannot be used while a stream that synchronizes with it captures; use another stream",
-	C.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:       "libcuda.so.1 and the kernel module are of different versions: reboot, or mount the host's library",
+	C.CUDA_ERROR_NO_BINARY_FOR_GPU:              "compile for this GPU's architecture, or load PTX",
+	C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:        "the compiler is newer than the driver: load a cubin, or update the driver",
+	C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:        "use fewer threads in a block or less shared memory",
+	C.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:   "use no more blocks than Kernel.MaxResidentBlocks allows",
+	C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:     "a stream that captures is not waited for; end the capture first",
+	C.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:        "the legacy default stream cannot be used while a stream that synchronizes with it captures; use another stream",
+	C.CUDA_ERROR_STUB_LIBRARY:                   "this libcuda.so.1 is a stub of the toolkit, for linking only: take its folder out of LD_LIBRARY_PATH, and install NVIDIA's driver",
+	C.CUDA_ERROR_SYSTEM_NOT_READY:               "is nvidia-fabricmanager running? look at systemctl status nvidia-fabricmanager",
+	C.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:         "libcuda.so.1 and the kernel module are of different versions: reboot, or mount the host's library",
+	C.CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: "this libcuda.so.1 is of a package for forward compatibility (cuda-compat), which this GPU does not support: take its folder out of LD_LIBRARY_PATH",
 }
 
 // fail is failure for an operation on this GPU.

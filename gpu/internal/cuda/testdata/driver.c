@@ -11,8 +11,8 @@ enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, DEVICE_UNAVAILABLE = 46, NOT_READY = 
 
 static int retained;
 
-#ifdef NO_GPU
-int cuInit(unsigned flags) { return flags ? 1 : NO_DEVICE; }
+#ifdef INIT
+int cuInit(unsigned flags) { return flags ? 1 : INIT; }
 #else
 // What cuInit reads must be set before it runs.
 int cuInit(unsigned flags) {
@@ -24,6 +24,7 @@ int cuGetErrorName(int code, const char** name) {
   *name = code == OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
           : code == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
           : code == 900           ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+          : code == 803           ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
           : code == 906           ? "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
                                   : NULL;
   return *name ? 0 : 1;
