@@ -53,7 +53,8 @@ class Array(Owner):
         self._address = make(library.mscclgo_buffer_pointer, self._handle)  # 0 once it is closed
         item = _memory.TYPES[self.dtype][1]
         self._memory = _memory.Memory(self._address, self.size, self.dtype, _memory.OWN, None, True, item)
-        self._place = _PLACE.pack(group._device, self._address, self.size, _memory.TYPES[self.dtype][0])
+        # A call on memory of the host may have to wait, which is for the code in Python.
+        self._place = b"" if of is not None and group._host_memory else _PLACE.pack(group._device, self._address, self.size, _memory.TYPES[self.dtype][0])
         group._arrays.add(self)
 
     def close(self) -> None:

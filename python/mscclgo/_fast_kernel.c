@@ -115,6 +115,7 @@ static int pack_struct(const parameter* p, PyObject* argument, unsigned char* to
   return held && PyList_Append(f->held, argument) ? -1 : 1;
 }
 
+// pack packs an argument. It returns false with an exception, or without one where it leaves that to Python.
 static bool pack(const parameter* p, const caller* c, PyObject* argument, unsigned char* to, found* f) {
   int packed = 0;
   switch (p->how) {
@@ -138,7 +139,10 @@ static bool pack(const parameter* p, const caller* c, PyObject* argument, unsign
       packed = pack_struct(p, argument, to, f);
       break;
   }
-  return packed > 0 || (packed == 0 && ask(p, argument, to, f));
+  if (packed) return packed > 0;
+  // A tensor of the host's, for whose work the code in Python may have to wait.
+  if (c->number < 0 && (p->how == POINTER || p->how == ASK)) return false;
+  return ask(p, argument, to, f);
 }
 
 // run packs the arguments into a block and launches the kernel, and returns as launch does.
@@ -146,7 +150,8 @@ static PyObject* run(const kernel* k, word config, PyObject* stream, PyObject* a
                      unsigned char* block, found* f) {
   for (Py_ssize_t i = 0; i < k->count; i++) {
     const parameter* p = &k->parameters[i];
-    if (!pack(p, k->caller, PyTuple_GetItem(arguments, i), block + p->offset, f)) return NULL;
+    if (!pack(p, k->caller, PyTuple_GetItem(arguments, i), block + p->offset, f))
+      return PyErr_Occurred() ? NULL : not_simple();
   }
   if (stream == Py_None) stream = f->exchange ? current(k->caller, f->exchange) : NULL;
   word handle = stream && Py_TYPE(stream) == own_stream ? stream_handle(stream) : 0;

@@ -41,7 +41,10 @@ class Group(Owner):
     or anything with __dlpack__ or __cuda_array_interface__; it is contiguous, and on the group's
     device. A stream is a Stream, one of PyTorch or CuPy, or a
     handle; None means the current one: PyTorch's where that runs on the device, else one of the
-    group.
+    group. Calls queue their work and return. On an emulated device those on tensors of the host to which no stream is
+    given return once the work is done, since nothing else orders what the program does next; messages
+    do so at the end of their body, and what a graph has captured when that is launched. Ctrl-C ends such a wait,
+    and the work goes on.
 
     A Graph of this package keeps what its work uses. One that other code captures, such as PyTorch's, does
     not: the tensors, Arrays and Modules of its work must live as long as it is launched. PyTorch's graphs
@@ -346,6 +349,14 @@ class Group(Owner):
         failed; see Stream.synchronize."""
         self.stream(stream)._synchronize(self._handle, timeout)
 
+    def _settle(self, given: AnyStream, on: Stream, held: Sequence[Any]) -> None:
+        """Waits for work that was queued on tensors of the host, or Arrays that wrap such, where no stream was given: nothing
+        else orders what Python does with them next. held is what address has added."""
+        if given is not None or not self._host_memory or on._capture is not None:
+            return
+        if any(isinstance(h, Wrapped) or isinstance(h, Array) and h._owner is not None for h in held):
+            on._synchronize(self._handle, None)
+
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Array:
         """Allocates device memory of undefined content, which peers may access."""
         return Array(self, shape, dtype)
@@ -566,8 +577,7 @@ class Group(Owner):
         if self._quick is not None:
             status = self._quick.collect(_ADDRESSES[name], stream, output, input, parts, more)
             if status < 0 and type(stream) is not Stream:
-                stream = self.stream(stream)
-                status = self._quick.collect(_ADDRESSES[name], stream, output, input, parts, more)
+                status = self._quick.collect(_ADDRESSES[name], self.stream(stream), output, input, parts, more)
             if status == 0:
                 return
             if status > 0:
@@ -600,6 +610,7 @@ class Group(Owner):
         self._first((name, count, number, more), queue)
         if self._quick is not None:
             self._quick.meet(_ADDRESSES[name], count, number, more)
+        self._settle(stream, on, held)
 
     def load_collective(self, name: str, count: int, dtype: str = "float32", op: str = "sum", root: int = 0) -> None:
         """Prepares what the first such call needs, so that it only queues, and can be captured. name is that of a
@@ -622,7 +633,8 @@ class Group(Owner):
         """Reduces the tensors of all ranks into every rank's output, or in place without one. op is
         sum, prod, max, min or avg.
 
-        This and the methods below queue their work on the stream and return. All ranks make the
+        This and the methods below queue their work on the stream and return, on tensors of the host once it
+        is done unless a stream is given: see Group. All ranks make the
         same calls in the same order. The first call of a kind, type, operation and size waits for
         the other ranks while it prepares: call load_collective, or make it once, before you capture it.
         """
@@ -691,6 +703,7 @@ class Group(Owner):
                 on.keep_for(held, used)  # which live until here, also after an interrupt
 
         self._first(("all_to_all_v", number), queue)
+        self._settle(stream, on, held)
 
     def _counts(self, name: str, counts: Any) -> Tuple[int, ...]:
         """Returns the counts of all_to_all_v."""
@@ -737,8 +750,7 @@ class Group(Owner):
         if self._quick is not None and MESSAGES in self._met:
             status = self._quick.transfer(_ADDRESSES[name], stream, name == "recv", tensor, peer)
             if status < 0 and type(stream) is not Stream:
-                stream = self.stream(stream)
-                status = self._quick.transfer(_ADDRESSES[name], stream, name == "recv", tensor, peer)
+                status = self._quick.transfer(_ADDRESSES[name], self.stream(stream), name == "recv", tensor, peer)
             if status == 0:
                 return
             if status > 0:
@@ -755,6 +767,7 @@ class Group(Owner):
                 on.keep_for(held, [tensor])  # which lives until here, also after an interrupt
 
         self._first(MESSAGES, queue)
+        self._settle(stream, on, held)
 
 
 _PER_THREAD = 2  # cudaStreamPerThread, the handle of a default stream that each thread has of its own

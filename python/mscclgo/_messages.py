@@ -28,6 +28,7 @@ class Messages:
         self._given = stream
         self._stream: Optional[Stream] = None  # of messages that name none
         self._first: Optional[Stream] = None  # of the first message, which runs them all, if it is another
+        self._settles = False  # whether a message was added without a stream, to messages without one
         self._quick: Optional[Callable[..., bool]] = None  # adds a simple message; None where there is no _fast
         self._packed: Optional[List[bytes]] = None  # outside of the body
         self._tensors: List[Any] = []  # of the body, which live until the launch
@@ -38,6 +39,7 @@ class Messages:
             raise InvalidError("mscclgo: messages: these are being put together already; take another group.messages()")
         self._stream = self._group.stream(self._given)
         self._first = None
+        self._settles = False
         self._packed = []
         quick = self._group._quick
         if quick is not None:
@@ -53,6 +55,9 @@ class Messages:
                 else:
                     held, tensors = self._held, self._tensors
                     self._group._first(MESSAGES, lambda: self._queue(packed, held, tensors))
+                # Where the stream of the first one captures, so do the others.
+                if self._settles and self._stream is not None and (self._first or self._stream)._capture is None:
+                    self._group._settle(None, self._stream, self._held)
         finally:
             self._tensors, self._held = [], []
 
@@ -87,6 +92,7 @@ class Messages:
             self._first = on
         address, count, number = place(group, name, tensor, direction, self._held)
         self._tensors.append(tensor)
+        self._settles |= stream is None and self._given is None
         packed.append(MESSAGE.pack(on._handle, address, count, number, rank(group, name, peer), direction))
 
 

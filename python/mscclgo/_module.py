@@ -153,14 +153,13 @@ class Launch:
         self._address = ctypes.addressof(config)
 
     def __call__(self, stream: Any, *arguments: Any) -> None:
-        """Queues the kernel on a stream; None is the current one."""
+        """Queues the kernel on a stream; None is the current one. See Group for tensors of the host."""
         kernel, module = self._kernel, self._module
         quick = kernel._quick
         if quick is not None:
             status = quick.launch(self._address, stream, arguments)
             if status < 0 and type(stream) is not Stream:
-                stream = module._group.stream(stream)
-                status = quick.launch(self._address, stream, arguments)
+                status = quick.launch(self._address, module._group.stream(stream), arguments)
             if status == 0:
                 return
             if status > 0:
@@ -183,6 +182,7 @@ class Launch:
             on.keep_for(held, arguments)
         if status:
             raise failure(status)
+        module._group._settle(stream, on, held)
 
 
 _LAUNCH = address_of(library.mscclgo_kernel_launch)

@@ -88,6 +88,8 @@ class Prepared(Owner):
         status = _launch(self._handle, on._handle)
         if status:
             raise failure(status)
+        if stream is None:
+            self._group._settle(stream, on, [memory._array for memory in self._memories if memory is not None])
 
     def reform(self) -> bool:
         """Carries the collective to the group that this one's was re-formed to, after its memory: see Group.reform. It is the

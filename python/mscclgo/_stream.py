@@ -231,6 +231,7 @@ class Graph(Owner):
             call(library.mscclgo_graph_launch, self._handle, on._handle)
         finally:  # also after a signal's exception, which comes once the work is queued
             on.keep((self,))
+        self._group._settle(stream, on, self._kept)
 
 
 class Event(Owner):

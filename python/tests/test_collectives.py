@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 import weakref
 from typing import Any, Callable, Dict, Optional
 
@@ -514,3 +515,66 @@ def test_operands_live_until_queued(group: mscclgo.Group) -> None:
     group.all_reduce(np.ones(8), output, stream=stream)
     stream.synchronize()
     np.testing.assert_array_equal(output, np.ones(8))
+
+
+def test_host_tensors_are_done(together: Any) -> None:
+    """Calls on tensors of the host return when they are done if no stream is given, however late the others come."""
+
+    def body(group: mscclgo.Group) -> None:
+        me, n, ones = group.rank, 1000, np.ones(1000, "float32")
+        module = group.compile('extern "C" __global__ void add(float* to) { to[threadIdx.x] += 1; }')
+        view = np.asarray(group.array(np.ones(n, "float32")))
+        wrapped = group.wrap(view)
+        prepared = group.prepare("all_reduce", group.share(wrapped))
+
+        def messages(t: Any, y: Any) -> None:
+            with group.messages() as m:
+                m.send(t, 1 - me)
+                m.recv(y, 1 - me)
+
+        def two(t: Any, y: Any) -> None:
+            (group.send if me else group.recv)(t if me else y, 1 - me)
+            (group.recv if me else group.send)(y if me else t, 1 - me)
+
+        captured = np.zeros(n, "float32")
+        group.all_reduce(captured)
+        with group.stream().capture() as capture:
+            group.all_reduce(captured)
+
+        def launch(t: Any, y: Any) -> None:
+            captured[:] = t
+            capture.graph.launch()
+            y[:] = captured
+
+        def of_wrapped(call: Callable[[], None], t: Any, y: Any) -> None:
+            view[:] = t
+            call()
+            y[:] = view
+
+        calls: Dict[str, Callable[[Any, Any], Any]] = {
+            "all_reduce": group.all_reduce,
+            "all_to_all_v": lambda t, y: group.all_to_all_v(y, t, [n, 0] if me else [0, n], [n, 0] if me else [0, n]),
+            "messages": messages,
+            "send, recv": two,
+            "graph": launch,
+            "prepared": lambda t, y: of_wrapped(prepared, t, y),
+            "wrapped": lambda t, y: of_wrapped(lambda: group.all_reduce(wrapped), t, y),
+            "kernel": lambda t, y: module.add[1, n](None, y),
+        }
+        for name, call in calls.items():
+            for turn in range(3):  # the first one prepares
+                if turn and me:
+                    time.sleep(0.02)
+                y = np.zeros(n, "float32")
+                call(ones, y)
+                seen = y.copy()
+                np.testing.assert_array_equal(seen, 2 * ones if name in ("all_reduce", "graph", "prepared", "wrapped") else ones, err_msg=name)
+        on = group.new_stream()
+        if me:
+            group.barrier()
+        group.all_reduce(ones, stream=on)  # the other rank comes once this one has returned
+        if not me:
+            group.barrier()
+        group.synchronize(on)
+
+    together(2, body)

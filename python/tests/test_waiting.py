@@ -290,12 +290,12 @@ def test_loaded_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
             group.load_collective(name, 50, "int32", "max", root=1)
 
     def first(group: mscclgo.Group) -> None:
-        part, all = np.full(50, group.rank, "int32"), np.full(100, group.rank, "int32")
+        part, all = group.array(np.full(50, group.rank, "int32")), group.array(np.full(100, group.rank, "int32"))
         group.all_reduce(part, op="max")
         group.all_gather(all, part)
         group.reduce_scatter(part, all, op="max")
-        group.all_to_all(np.empty(100, "int32"), all)
-        group.send_receive(np.empty(50, "int32"), part)
+        group.all_to_all(group.empty(100, "int32"), all)
+        group.send_receive(group.empty(50, "int32"), part)
         group.broadcast(part, root=1)
         group.reduce(part, op="max", root=1)
         group.gather(all, part, root=1)
