@@ -1,6 +1,7 @@
 // Kernels of the tests: one block each, of as many threads as the caller says.
 #include <mscclgo/group.cuh>
 #include <mscclgo/memory_channel.cuh>
+#include <mscclgo/packet.cuh>
 #include <mscclgo/pipe.cuh>
 #include <mscclgo/port_channel.cuh>
 
@@ -90,6 +91,26 @@ extern "C" __global__ void barriers(__grid_constant__ const GroupHandle group, u
     if (r == WaitResult::Done) r = group.barrier();
   }
   if (threadIdx.x == 0 && r != WaitResult::Done) results[0] = uint32_t(r);
+}
+
+// swapPackets has each block exchange packets with the blocks of its number on the other ranks. The second
+// argument is not used: it is there as it is for barriers.
+extern "C" __global__ void swapPackets(__grid_constant__ const GroupHandle group, uint32_t,
+                                       uint32_t* results) {
+  uint32_t epoch = group.epoch(), peer = threadIdx.x;
+  WaitResult r = WaitResult::Done;
+  if (peer < group.size && peer != group.rank) {
+    auto slots = [&](uint32_t rank) {
+      return reinterpret_cast<LL8Packet*>(group.scratch(rank)) + blockIdx.x * group.size;
+    };
+    slots(peer)[group.rank].write(epoch, epoch);
+    Watch watch = group.watch;
+    watch.peer = peer;
+    LL8Packet::Payload theirs;
+    r = read(slots(group.rank) + peer, epoch, theirs, watch);
+  }
+  if (r != WaitResult::Done) results[0] = uint32_t(r);
+  group.nextEpoch();
 }
 
 // portVolley puts and signals to the peer and awaits the answer, so many times, by

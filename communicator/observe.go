@@ -314,10 +314,13 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 	}
 	s.Waits = append(s.Waits, o.pairWaits(last, now)...)
 	slices.SortFunc(s.Waits, tellingFirst)
-	// One block tells as much as all of them.
-	s.Waits = slices.CompactFunc(s.Waits, func(a, b verdict.Wait) bool {
-		return a.Kind == b.Kind && a.Channel == b.Channel && a.Peer == b.Peer && a.Name == b.Name
-	})
+	// One block tells as much as all of them: in a group, the last one, which another rank may not have.
+	for i := len(s.Waits) - 1; i > 0; i-- {
+		if a, b := &s.Waits[i-1], s.Waits[i]; sameThing(*a, b) && a.Ended == b.Ended && (b.Kind == verdict.Barrier || b.Kind == verdict.Host) {
+			a.Block = max(a.Block, b.Block)
+		}
+	}
+	s.Waits = slices.CompactFunc(s.Waits, sameThing)
 	slices.SortStableFunc(s.Waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
 	s.Waits = s.Waits[:min(len(s.Waits), verdict.MaxWaits)]
 	s.Launches = o.launched
@@ -326,6 +329,11 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 		s.Device = o.c.dev.String()
 	}
 	return s
+}
+
+// sameThing reports whether two waits of a rank are for the same, perhaps in different blocks.
+func sameThing(a, b verdict.Wait) bool {
+	return a.Kind == b.Kind && a.Channel == b.Channel && a.Peer == b.Peer && a.Name == b.Name
 }
 
 // tellingFirst orders waits by what they are for, and those for one thing by how long

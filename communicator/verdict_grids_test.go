@@ -24,7 +24,7 @@ func TestOtherGrid(t *testing.T) {
 		"more in a graph": {5, []int{1, 2, 3}, 2, false, []string{"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 2, in which rank 1 has no such block"}},
 		"more in a graph before": {5, []int{2}, 5, false, []string{
 			"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited",
-			"from 1 to 2, block 4, in launch 3, and the signal of that came to launch 1 of a graph of shift, in which rank 1 has no such block",
+			"from 1 to 2, block 4, in launch 3; the signal for that was taken in launch 1 of a graph of shift, in which rank 1 has no such block",
 		}},
 		"more, and a barrier behind": {5, nil, 2, true, []string{"rank 2 launched kernel shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 3, in which rank 1 has no such block"}},
 		"fewer":                      {3, nil, 2, false, []string{"rank 2 launched kernel shift with 3 blocks of 32 threads, and ranks 0 and 1 with 4: rank 0 has waited", "from 2 to 0, block 3, in launch 3, in which rank 2 has no such block"}},
@@ -57,6 +57,45 @@ func TestOtherGrid(t *testing.T) {
 					if comms[rank].Synchronize(t.Context(), all[rank].stream) != nil {
 						return nil // as it must
 					}
+				}
+				return nil
+			})
+			blames(t, name, comms, 2, c.texts...)
+			settled(t, all)
+		})
+	}
+}
+
+// TestOtherGridInGroup has rank 2 launch a kernel with barriers, or one that waits for packets, with another number of
+// blocks than the others, which go on to a call on the host.
+func TestOtherGridInGroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		kernel string
+		blocks int
+		texts  []string
+	}{
+		"barriers, more": {"barriers", 5, []string{"rank 2 launched kernel barriers with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "for a barrier or packet of the group from ", " to 2, block 4, in launch 2, in which rank "}},
+		"packets, fewer": {"swapPackets", 3, []string{"rank 2 launched kernel swapPackets with 3 blocks of 32 threads, and ranks 0 and 1 with 4: rank ", "for a barrier or packet of the group from 2 to ", "block 3, in launch 2, in which rank 2 has no such block"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testdev.Parallel(t)
+			comms := group(t, 3, communicator.Options{Timeout: verdictTimeout, Scratch: 4096})
+			all := workers(t, comms)
+			each(t, 3, func(rank int) error {
+				group, err := comms[rank].Group(t.Context())
+				if err != nil {
+					return err
+				}
+				for step, blocks := range []int{2, 4} {
+					if step == 1 && rank == 2 {
+						blocks = c.blocks
+					}
+					if err := all[rank].launch(c.kernel, blocks, 32, group, uint32(1)); err != nil {
+						return err
+					}
+				}
+				if err := comms[rank].Synchronize(t.Context(), all[rank].stream); err == nil {
+					comms[rank].Barrier(t.Context()) // which ends as the group does
 				}
 				return nil
 			})

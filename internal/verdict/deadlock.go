@@ -182,8 +182,5 @@ func (s *Still) text(rank int) string {
 func (t *Threads) awaited(rank int) string {
 	w := t.Wait
 	w.Block = int(t.Block)
-	if w.Kind == Ring {
-		return strings.TrimPrefix(ownHost, " for ")
-	}
 	return place(w, w.Peer, rank)
 }

@@ -7,15 +7,21 @@ import (
 )
 
 // Kernels may have another grid on each rank, as where ranks have roles. So grids that differ
-// prove nothing by themselves. They explain a wait if blocks have channels of their own, the
-// block that should signal is none of its rank's, and the grids did not differ before.
+// prove nothing by themselves. They explain a wait if the block waits for the one of its number,
+// which its rank does not have, and the grids did not differ before. A block waits for the one of
+// its number in a group's barriers and packets, and where blocks have channels of their own.
 
-// gridsDiffer returns the verdict of a wait for a block that is none of its rank's in the launch
-// in which the waiter waits, or was none in an earlier one, and reports whether that is so. The
-// launch has ended on that rank, or that waits in a barrier, and has another launch behind it.
-func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
+// gridsDiffer returns the verdict of a wait that the grids of a launch explain, and reports whether
+// they do: of the one in which the waiter waits, or of an earlier one. The awaited rank must be so far
+// in that launch.
+func (g *graph) gridsDiffer(w Wait, waiter int, far progress) (Verdict, bool) {
+	return g.gridsExplain(w, waiter, place(w, g.name(w.Peer), g.name(waiter)), far)
+}
+
+// gridsExplain is gridsDiffer of a wait for what a text says.
+func (g *graph) gridsExplain(w Wait, waiter int, what string, far progress) (Verdict, bool) {
 	mine := g.statusIn(waiter, w.Where)
-	if w.Kind != Signal || w.Index != w.Block || mine == nil {
+	if w.Kind == Signal && w.Index != w.Block || w.Kind != Signal && !w.inGroup() || mine == nil {
 		return Verdict{}, false
 	}
 	var in, here, there Launch // the launch of the wait, and that whose grids differ, on both ranks
@@ -23,7 +29,7 @@ func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
 		if l.Group == OtherGroup || l.Blocks > 0 && int(l.Blocks) <= w.Block {
 			continue // the wait is not in that
 		}
-		own, theirs, ok := g.without(w, waiter, l)
+		own, theirs, ok := g.without(w, waiter, l, far)
 		if !ok || l.Group == UnknownGroup || g.differed(w, waiter, own) {
 			return Verdict{}, false
 		}
@@ -51,27 +57,59 @@ func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
 	if restLaunch.Threads != oddLaunch.Threads {
 		text += fmt.Sprintf(" of %d", restLaunch.Threads)
 	}
-	text += fmt.Sprintf(": rank %s has waited%s for %s, in launch %d, ", to, since(w), place(w, from, to), in.Nth)
-	if here != in {
-		text += fmt.Sprintf("and the signal of that came to launch %d%s, ", here.Nth, here.ifOther(in))
+	text += fmt.Sprintf(": rank %s has waited%s for %s, in launch %d", to, since(w), what, in.Nth)
+	lost, need := "signal", "kernels with a channel for each block need"
+	if w.inGroup() {
+		lost, need = "barrier", "a group's barriers and packets need"
 	}
-	text += fmt.Sprintf("in which rank %s has no such block; blocks that wait for those of their number need the same grid on all ranks", from)
+	if here != in {
+		text += fmt.Sprintf("; the %s for that was taken in launch %d%s", lost, here.Nth, here.ifOther(in))
+	}
+	text += fmt.Sprintf(", in which rank %s has no such block; %s the same grid on all ranks", from, need)
 	return Verdict{Culprit: odd, Text: text}, true
 }
 
-// without returns the launch in which a wait's block is none of the rank's that is awaited, on the
-// waiter and there: the one in which the waiter waits, or the latest earlier one, to which the
-// signal for this one has come if the block has been in both grids since. The rank is past it there.
-func (g *graph) without(w Wait, waiter int, in Launch) (here, there Launch, ok bool) {
+// inGroup reports whether a wait is for a barrier or packets of a group.
+func (w Wait) inGroup() bool { return w.Kind == Barrier || w.Kind == Host }
+
+// groupsGrids returns the verdict of a wait in a group that gridsDiffer explains.
+func (g *graph) groupsGrids(far progress) (Verdict, bool) {
+	for _, by := range g.reached {
+		for _, w := range g.edges[by] {
+			if !w.inGroup() {
+				continue
+			}
+			if v, ok := g.gridsDiffer(w, by, far); ok {
+				g.overOuter = g.byOuter(w, by)
+				return v, true
+			}
+		}
+		own := g.own[by]
+		for peer := 0; own != nil && own.inGroup() && peer < len(g.ranks); peer++ {
+			w := *own
+			w.Peer = peer // perhaps
+			if v, ok := g.gridsExplain(w, by, g.ownText(by), far); ok && peer != by {
+				return v, true
+			}
+		}
+	}
+	return Verdict{}, false
+}
+
+// without returns the launch whose grids explain a wait, on the waiter and on the rank that is awaited:
+// the one in which the waiter waits, or the latest earlier one, if the awaited rank had no block of the
+// waiter's number there. Such an earlier wait took what was for this one.
+func (g *graph) without(w Wait, waiter int, in Launch, far progress) (here, there Launch, ok bool) {
 	theirs := g.launch(w.Peer, w.Where, in)
-	if in.Blocks == 0 || theirs.Blocks == 0 || !g.leftBehind(w.Peer, w.Where, theirs) {
+	if in.Blocks == 0 || theirs.Blocks == 0 || g.progress(w.Peer, w.Where, theirs) < far {
 		return here, there, false
 	}
 	if int(theirs.Blocks) <= w.Block {
 		return in, theirs, true
 	}
 	for _, l := range g.statusIn(waiter, w.Where).Launches {
-		if l.Group != in.Group || l.only() != in.only() || l.Number >= in.Number || l.Number < here.Number || !l.Ended || int(l.Blocks) <= w.Block {
+		ended := l.Ended || l.Stream == in.Stream // or the waiter would not be in the later one
+		if l.Group != in.Group || l.only() != in.only() || l.Number >= in.Number || l.Number < here.Number || !ended || int(l.Blocks) <= w.Block {
 			continue
 		}
 		if theirs := g.launch(w.Peer, w.Where, l); theirs.Ended && theirs.Blocks > 0 && int(theirs.Blocks) <= w.Block {
@@ -81,12 +119,24 @@ func (g *graph) without(w Wait, waiter int, in Launch) (here, there Launch, ok b
 	return here, there, ok
 }
 
-// leftBehind reports whether a launch has ended on a rank, or another one of its stream is behind it,
-// in which the rank may wait.
-func (g *graph) leftBehind(rank int, where Where, l Launch) bool {
-	return l.Ended || slices.ContainsFunc(g.statusIn(rank, where).Launches, func(later Launch) bool {
-		return later.Stream == l.Stream && later.Number > l.Number
-	})
+// progress is how far a rank is known to be in a launch.
+type progress uint8
+
+const (
+	queued   progress = iota // it has made the launch
+	followed                 // it has made another one in that stream, in which it may be
+	ended
+)
+
+func (g *graph) progress(rank int, where Where, l Launch) progress {
+	later := func(other Launch) bool { return other.Stream == l.Stream && other.Number > l.Number }
+	switch {
+	case l.Ended:
+		return ended
+	case slices.ContainsFunc(g.statusIn(rank, where).Launches, later):
+		return followed
+	}
+	return queued
 }
 
 // only returns the kernel that was launched, by itself or as the only one of a graph.
@@ -127,8 +177,8 @@ func (g *graph) differed(w Wait, waiter int, l Launch) bool {
 	})
 }
 
-// launched returns the ranks of which it is known that a launch has as many blocks there as given,
-// and those of which it is known that it has another number. more is set if these differ too.
+// launched returns the ranks that are known to have made a launch with the same number of blocks, and the
+// ranks that are known to have made it with another number. more is set if these numbers differ too.
 func (g *graph) launched(where Where, l Launch) (like, unlike []int, more bool) {
 	other := uint32(0)
 	for i := range g.ranks {

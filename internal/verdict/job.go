@@ -64,15 +64,11 @@ func SoFar(ranks []Rank, l Limits) (Verdict, bool) {
 // serves, its exchange, and the launches that are not known to have ended.
 func (s *Status) Doing(rank int) (lines []string) {
 	for _, w := range s.Waits {
-		what := ownHost
-		if w.Kind != Ring {
-			what = " for " + place(w, w.peer(), rank)
-		}
 		passed := ""
 		if w.Ended {
 			passed = ", and its deadline has passed"
 		}
-		lines = append(lines, "has waited"+since(w)+what+passed)
+		lines = append(lines, "has waited"+since(w)+" for "+place(w, w.peer(), rank)+passed)
 	}
 	if s.Serving > 0 {
 		lines = append(lines, fmt.Sprintf("has served one trigger of kind %d for %v", s.Trigger, round(s.Serving)))

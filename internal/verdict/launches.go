@@ -69,7 +69,8 @@ func (l Launch) what() string {
 }
 
 // passed finds a rank that has ended the launch in which another waits for its signal: so that
-// never came, and the other waits came of it, also where a rank waits in another group.
+// never came, and the other waits came of it, also where a rank waits in another group. Else it
+// finds one that has ended the launch in which another waits in a group, if the grids explain that.
 func (g *graph) passed() (Verdict, bool) {
 	by, missing, in := -1, Wait{}, Launch{}
 	for _, i := range g.reached {
@@ -83,9 +84,9 @@ func (g *graph) passed() (Verdict, bool) {
 		}
 	}
 	if by < 0 {
-		return Verdict{}, false
+		return g.groupsGrids(ended)
 	}
-	if v, ok := g.gridsDiffer(missing, by); ok {
+	if v, ok := g.gridsDiffer(missing, by, followed); ok {
 		return v, true
 	}
 	rank := missing.Peer

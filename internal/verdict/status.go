@@ -38,9 +38,9 @@ type Status struct {
 	// in other groups of its process, by kernels and in exchanges.
 	Waits []Wait
 
-	// Launches are those that tell most: of each stream the first and the last that are
-	// not known to have ended, of each kernel the last that has and proves something, and
-	// behind these earlier ones that have, which tell of their grids.
+	// Launches has first, of each stream, the first and the last launch that is not known to
+	// have ended. Then come, of each kernel of the group, the last launch that has ended, and
+	// earlier ones, by which grids are compared.
 	Launches []Launch
 
 	Still Still

@@ -321,6 +321,11 @@ func (g *graph) end() (Verdict, bool) {
 	case best.wait.Kind == Signal:
 		v.Text = fmt.Sprintf("rank %s never signalled rank %s: %s; %s", rank, by, waits, g.doing(best.rank))
 	default:
+		if best.wait.inGroup() {
+			if v, ok := g.gridsDiffer(best.wait, best.by, queued); ok {
+				return v, true
+			}
+		}
 		v.Text = fmt.Sprintf("rank %s did not come: %s; %s", rank, waits, g.doing(best.rank))
 	}
 	return v, true
@@ -344,7 +349,7 @@ func (g *graph) doing(rank int) string {
 	case r.Status == nil:
 		return fmt.Sprintf("nothing is known of rank %s", g.name(rank))
 	case g.own[rank] != nil:
-		return "its kernel has waited" + since(*g.own[rank]) + ownHost
+		return "its kernel has waited" + since(*g.own[rank]) + " for " + g.ownText(rank)
 	}
 	text := "no kernel there waits for another rank: it did not run, has ended, or does something else"
 	if under := launchesUnderWay(r.Status); len(under) > 0 {
@@ -361,16 +366,19 @@ func (g *graph) cycle() Verdict {
 	if len(g.reached) == 0 {
 		return Verdict{Culprit: mscclgo.NoRank, Text: "a wait passed its deadline, and nothing more is known"}
 	}
+	if v, ok := g.groupsGrids(followed); ok {
+		return v
+	}
 	if w := g.own[g.reached[0]]; w != nil && len(g.edges[g.reached[0]]) == 0 {
 		rank := g.reached[0]
-		return Verdict{Culprit: rank, Text: fmt.Sprintf("rank %s's kernel has waited%s%s", g.name(rank), since(*w), ownHost)}
+		return Verdict{Culprit: rank, Text: fmt.Sprintf("rank %s's kernel has waited%s for %s", g.name(rank), since(*w), g.ownText(rank))}
 	}
 	// A channel's signal that never came explains the barriers: the rank that should have
 	// sent it went on to a barrier, and the one that awaits it never gets there.
 	by, missing := g.missing(Signal, g.onlyBarriers)
 	if by >= 0 {
 		g.overOuter = g.byOuter(missing, by)
-		if v, ok := g.gridsDiffer(missing, by); ok {
+		if v, ok := g.gridsDiffer(missing, by, followed); ok {
 			return v
 		}
 		return g.wentOn(fmt.Sprintf("rank %s never signalled rank %s", g.name(missing.Peer), g.name(by)), by, missing)
@@ -379,6 +387,9 @@ func (g *graph) cycle() Verdict {
 	if by, missing = g.missing(Message, g.onlyOnHost); by >= 0 {
 		g.overOuter = g.byOuter(missing, by)
 		return g.wentOn(fmt.Sprintf("rank %s did not come", g.name(missing.Peer)), by, missing)
+	}
+	if v, ok := g.groupsGrids(queued); ok {
+		return v
 	}
 	// Follow the longest waits until a rank comes again.
 	var path []int
@@ -445,7 +456,12 @@ func Channel(number uint32, name string) string {
 func place(w Wait, from, by any) string { return whatOf(w, from, by) + w.Where.text() }
 
 func whatOf(w Wait, from, by any) string {
+	if w.inGroup() && fmt.Sprint(from) == fmt.Sprint(by) {
+		return fmt.Sprintf("a flag or packet of the group, block %d, of a rank that its Watch does not name", w.Block)
+	}
 	switch w.Kind {
+	case Ring:
+		return "its own host to serve the ring of triggers or end a flush"
 	case Signal:
 		name := Channel(w.Channel, w.Name)
 		if w.Number > 0 {
@@ -467,8 +483,10 @@ func whatOf(w Wait, from, by any) string {
 	}
 }
 
-// ownHost is what a kernel waits for that pushed triggers.
-const ownHost = " for its own host to serve the ring of triggers or end a flush"
+// ownText says what a rank's kernel waits for that names no other rank.
+func (g *graph) ownText(rank int) string {
+	return place(*g.own[rank], g.name(rank), g.name(rank))
+}
 
 // since says how long a wait has lasted.
 func since(w Wait) string {
