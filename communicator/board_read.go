@@ -66,6 +66,7 @@ func (b *board) job(now time.Time) *verdict.Job {
 			r.Status = s
 			if s.Host == host && s.Namespace == namespace && namespace != 0 && !r.Left {
 				r.Stopped, r.Runs, r.Silent = procfs.Stopped(int(s.Process)), procfs.Runs(int(s.Process)), heard
+				r.Ended = heard >= noteFresh && procfs.Ended(int(s.Process))
 			}
 		}
 		j.Ranks, j.Heard, j.Begun = append(j.Ranks, r), append(j.Heard, heard), append(j.Begun, beat != 0)

@@ -100,6 +100,9 @@ const (
 	noteFresh = 300 * time.Millisecond
 	// quietShare is the part of the heartbeat time-out after which a rank is suspected: it may soon count as silent.
 	quietShare = 4
+	// endedAfter is for how long a rank whose process has ended has given no sign of life until this rank
+	// says so: the bootstrap, which may know why the process ended, is first where it can be.
+	endedAfter = 500 * time.Millisecond
 	// mostStuck is how long a wait or a handler that a failed wait leads to has lasted
 	// to count as stuck itself, at most.
 	mostStuck = 500 * time.Millisecond
@@ -179,7 +182,7 @@ func (o *observer) tick(read func() *deviceNotes) (verdict.Verdict, bool) {
 	o.beat = max(o.beat+1, uint64(max(now.UnixMilli(), 0))) // by which mscclgo ps knows how old it is
 	o.board.beat(o.c.Rank(), o.beat)
 	o.listen(now)
-	if !o.silent(now) {
+	if !o.silent(now) && !o.ended(now) {
 		return o.endless(now)
 	}
 	return verdict.Dead(o.ranks(now), verdict.Limits{Silence: o.heartbeat})
@@ -413,6 +416,21 @@ func (o *observer) silent(now time.Time) bool {
 	return false
 }
 
+// ended reports whether a rank of this host has ended without leaving. Others hear of that at once by its
+// connections, unless the ranks to which these lead are stopped, or a child of its process keeps them open. The
+// caller holds mu.
+func (o *observer) ended(now time.Time) bool {
+	for rank, l := range o.lives {
+		if l.beat == gone || now.Sub(l.moved) < endedAfter {
+			continue
+		}
+		if s, err := verdict.Decode(o.board.statusOf(rank)); err == nil && o.sees(rank, s) && procfs.Ended(int(s.Process)) {
+			return true
+		}
+	}
+	return false
+}
+
 // mute reports whether a rank, of any host, gave no sign of life for half the heartbeat time-out when this
 // one looked last, which is when the group failed, if it has; or is seen to be stopped. Once this rank has
 // left, it reports what was so then.
@@ -470,6 +488,8 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 				r.Silent = 0 // this very process, which is not silent
 			} else if near {
 				r.Stopped, r.Runs = procfs.Stopped(int(s.Process)), procfs.Runs(int(s.Process))
+				// One that has just left may have ended before this rank has seen that.
+				r.Ended = now.Sub(o.lives[i].moved) >= noteFresh && procfs.Ended(int(s.Process))
 			}
 		}
 	}

@@ -288,6 +288,9 @@ func TestStoppedWhileThisRankDoesNotRun(t *testing.T) {
 	all, clock := observers(0, 0)
 	ticks(clock, time.Second, all...)
 	all[0].board.report(1, (&verdict.Status{Process: uint32(process.Process.Pid), Namespace: all[0].namespace}).Encode())
+	if !all[0].mute(1) {
+		t.Error("closing waits for rank 1")
+	}
 	const before, gap = 3 * time.Second, time.Hour
 	if v, dead := ticks(clock, before, all[0]); dead {
 		t.Fatalf("too early: %+v", v)

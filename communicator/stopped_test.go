@@ -1,17 +1,22 @@
 package communicator_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/procfs"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -101,4 +106,53 @@ func until(ctx context.Context, what string, is func() bool) error {
 		}
 	}
 	return nil
+}
+
+// killBesideStopped has rank 0 stopped, and then rank 2 killed. Rank 1 waits for neither when it closes.
+func killBesideStopped(ctx context.Context, c *communicator.Communicator) error {
+	const tag = 7
+	switch c.Rank() {
+	case 0:
+		err := c.Bootstrap().Send(ctx, 2, tag, binary.LittleEndian.AppendUint64(nil, uint64(os.Getpid())))
+		return errors.Join(err, stopItself())
+	case 2:
+		message, err := c.Bootstrap().Recv(ctx, 0, tag)
+		if err != nil {
+			return err
+		}
+		stopped := int(binary.LittleEndian.Uint64(message))
+		return errors.Join(until(ctx, "rank 0 is stopped", func() bool { return procfs.Stopped(stopped) }), syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	}
+	err := awaitFailure(c)
+	start := time.Now()
+	err = errors.Join(err, c.Close())
+	if took := time.Since(start); took >= 2*time.Second {
+		return fmt.Errorf("it took %v to close", took)
+	}
+	return err
+}
+
+// runBare starts the test's program as ranks without a launcher, and returns when rank 1 has ended.
+func runBare(ctx context.Context, t *testing.T, ranks int, output *bytes.Buffer, env []string) error {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	rendezvous := testproc.NewRendezvous(t)
+	all := make([]*exec.Cmd, ranks)
+	for rank := range all {
+		cmd := exec.CommandContext(ctx, program)
+		cmd.Env = append(append(os.Environ(), testproc.RankEnv(rendezvous.ID(), rank, ranks)...), env...)
+		if rank == 1 {
+			cmd.Stdout, cmd.Stderr = output, output
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		all[rank] = cmd
+	}
+	return all[1].Wait()
 }

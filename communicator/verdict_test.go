@@ -395,6 +395,7 @@ const verdictEnv = "MSCCLGO_TEST_VERDICT"
 // The ranks of hosts of their own take their host's identity from their number.
 var verdictModes = map[string]struct {
 	hosts     bool // each rank is a host of its own
+	bare      bool // there is no launcher
 	timeout   time.Duration
 	heartbeat string
 	do        func(context.Context, *communicator.Communicator) error
@@ -402,6 +403,8 @@ var verdictModes = map[string]struct {
 }{
 	"stopped":       {timeout: time.Hour, heartbeat: "2s", do: stopRank2, want: "rank 2 is stopped (process "},
 	"stopped first": {timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 is stopped (process "},
+	// Rank 2, whose end only rank 0 would be told of. A launcher would continue that.
+	"stopped first, and then one is killed": {bare: true, timeout: time.Hour, heartbeat: "1h", do: killBesideStopped, want: ") has ended without leaving the group; rank 0 is stopped (process "},
 	// A wait fails long before the silence counts.
 	"stopped, and a wait fails": {timeout: verdictTimeout, heartbeat: "1h", do: waitForStopped, want: "rank 2 is stopped (process "},
 	// What it was sent has been without an acknowledgement for longer than the wait lasts.
@@ -608,10 +611,12 @@ func TestVerdictProcesses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var output bytes.Buffer
-			_, err := launcher.Run(ctx, launcher.Options{
-				Ranks: 3, Program: program, Stdout: &output, Stderr: &output, Grace: 5 * time.Second,
-				Env: []string{verdictEnv + "=" + name, "MSCCLGO_HEARTBEAT_TIMEOUT=" + mode.heartbeat},
-			})
+			env := []string{verdictEnv + "=" + name, "MSCCLGO_HEARTBEAT_TIMEOUT=" + mode.heartbeat}
+			if mode.bare {
+				err = runBare(ctx, t, 3, &output, env)
+			} else {
+				_, err = launcher.Run(ctx, launcher.Options{Ranks: 3, Program: program, Stdout: &output, Stderr: &output, Grace: 5 * time.Second, Env: env})
+			}
 			if (err == nil) != (mode.want == "") {
 				t.Errorf("the ranks ended with %v\n%s", err, &output)
 			}

@@ -14,6 +14,8 @@ import (
 	"github.com/mscclgo/mscclgo/connection/internal/quiet"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -292,8 +294,19 @@ func (c *conn) watch(now time.Time) {
 		return
 	}
 	if silent := now.Sub(c.seenAt); silent >= c.t.opts.Timeout {
-		c.lostLocked(fmt.Errorf("it has done nothing for %v, with %d entries waiting; its process is stopped, or its device is stuck", silent.Round(time.Millisecond), due))
+		c.lostLocked(fmt.Errorf("it has done nothing for %v, with %d entries waiting: %s", silent.Round(time.Millisecond), due, whyStuck(fdpass.Process(c.sock))))
 	}
+}
+
+// whyStuck says why a peer's process, which is 0 if it is unknown, may do nothing.
+func whyStuck(process int) string {
+	switch {
+	case procfs.Stopped(process):
+		return fmt.Sprintf("its process is stopped (process %d): a signal, a shell or a debugger stopped it", process)
+	case procfs.Runs(process):
+		return fmt.Sprintf("its process (process %d) is not stopped: its device is stuck, or it gets no CPU", process)
+	}
+	return "its process is stopped, or its device is stuck"
 }
 
 // Close tells the peer, and releases the connection.

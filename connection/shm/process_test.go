@@ -252,7 +252,7 @@ func TestStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context()))
-	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "its process is stopped")
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", fmt.Sprintf("its process is stopped (process %d)", p.cmd.Process.Pid))
 	start := time.Now()
 	if err := errors.Join(p.to.Close(), p.mine.Close(), a.reg.Close(), a.t.Close()); err != nil {
 		t.Error(err)

@@ -124,9 +124,14 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	return t, nil
 }
 
+const (
+	watchShare = 32                     // the part of Options.Timeout after which a transport looks for peers that are stuck
+	mostWatch  = 100 * time.Millisecond // at most
+)
+
 // watch fails the connections whose peers are stuck.
 func (t *Transport) watch() {
-	tick := time.NewTicker(max(t.opts.Timeout/8, time.Millisecond))
+	tick := time.NewTicker(min(max(t.opts.Timeout/watchShare, time.Millisecond), mostWatch))
 	defer tick.Stop()
 	for {
 		select {

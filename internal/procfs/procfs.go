@@ -20,6 +20,12 @@ func Stopped(process int) bool { return state(process) == 'T' }
 // wait for a CPU.
 func Runs(process int) bool { return bytes.IndexByte([]byte("RSDI"), state(process)) >= 0 }
 
+// Ended reports whether a process has ended, also where it waits for whoever started it to learn of
+// that. It needs no descriptor for one that is not there.
+func Ended(process int) bool {
+	return unix.Kill(process, 0) == unix.ESRCH || bytes.IndexByte([]byte("ZX"), state(process)) >= 0
+}
+
 // state returns the letter of a process's state, as in proc(5), or 0 for one that is not there.
 func state(process int) byte {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))

@@ -15,6 +15,7 @@ type Rank struct {
 	*Status               // nil if it has not reported, or cannot be heard
 	Silent  time.Duration // since its last sign of life, 0 if it is unknown
 	Stopped bool          // the operating system says that its process is stopped
+	Ended   bool          // the operating system says that its process has ended
 	Runs    bool          // the operating system says that its process is there, and not stopped
 	Left    bool          // it closed its communicator
 }
@@ -39,7 +40,7 @@ type Verdict struct {
 
 // Judge returns the earliest cause that explains the waits that have ended by their
 // deadline. There must be at least one such wait. Of several causes it prefers those
-// that are proved: a rank that is stopped or silent, calls that differ, a handler that
+// that are proved: a rank that has ended, is stopped or silent, calls that differ, a handler that
 // does not return, and then where the waits lead.
 func Judge(ranks []Rank, l Limits) Verdict { return JudgePart(ranks, OuterGroup{}, l) }
 
@@ -77,27 +78,49 @@ func (g *graph) judge() Verdict {
 	return g.cycle()
 }
 
-// Dead returns the verdict of a rank that is stopped, or silent for longer than the
-// limit allows, and whether there is one.
+// mostDead is how many dead ranks a verdict tells of.
+const mostDead = 4
+
+// Dead returns the verdict of a rank that has ended, is stopped, or is silent for longer than the
+// limit allows, and whether there is one. Its text tells of others that have ended or are stopped, too.
 func Dead(ranks []Rank, l Limits) (Verdict, bool) {
-	worst := -1
+	var dead []int
 	for i, r := range ranks {
-		if !r.dead(l) {
-			continue
-		}
-		if worst < 0 || r.Stopped && !ranks[worst].Stopped || r.Stopped == ranks[worst].Stopped && r.Silent > ranks[worst].Silent {
-			worst = i
+		if r.dead(l) {
+			dead = append(dead, i)
 		}
 	}
-	if worst < 0 {
+	if len(dead) == 0 {
 		return Verdict{}, false
 	}
-	return Verdict{Culprit: worst, Text: ranks[worst].deadText(fmt.Sprint(worst))}, true
+	slices.SortStableFunc(dead, func(a, b int) int {
+		return cmp.Or(ranks[b].proved()-ranks[a].proved(), cmp.Compare(ranks[b].Silent, ranks[a].Silent))
+	})
+	v := Verdict{Culprit: dead[0]}
+	var texts []string
+	for _, i := range dead[:min(len(dead), mostDead)] {
+		if len(texts) == 0 || ranks[i].proved() > 0 {
+			texts = append(texts, ranks[i].deadText(fmt.Sprint(i)))
+		}
+	}
+	v.Text = strings.Join(texts, "; ")
+	return v, true
 }
 
-// dead reports whether a rank is stopped, or silent for longer than the limit allows.
+// dead reports whether a rank has ended, is stopped, or is silent for longer than the limit allows.
 func (r Rank) dead(l Limits) bool {
-	return !r.Left && (r.Stopped || l.Silence > 0 && r.Silent >= l.Silence)
+	return !r.Left && (r.proved() > 0 || l.Silence > 0 && r.Silent >= l.Silence)
+}
+
+// proved returns how much the operating system says of why a rank is dead.
+func (r Rank) proved() int {
+	switch {
+	case r.Ended:
+		return 2
+	case r.Stopped:
+		return 1
+	}
+	return 0
 }
 
 // deadText says why a rank of a name is dead.
@@ -105,6 +128,9 @@ func (r Rank) deadText(name string) string {
 	process := ""
 	if r.Status != nil && r.Process != 0 {
 		process = fmt.Sprintf(" (process %d)", r.Process)
+	}
+	if r.Ended {
+		return fmt.Sprintf("rank %s%s has ended without leaving the group", name, process)
 	}
 	if r.Stopped {
 		return fmt.Sprintf("rank %s is stopped%s: a signal, a shell or a debugger stopped it", name, process)

@@ -44,6 +44,9 @@ func report(t *testing.T, ranks []Rank, line string) {
 	case "stopped":
 		r.Stopped = true
 		return
+	case "gone":
+		r.Ended = true
+		return
 	case "runs":
 		r.Runs = true
 		return
