@@ -199,7 +199,8 @@ typedef struct {
   // algorithms, as "mscclgo bench -tune" writes it; NULL means the library's.
   const char* tuning;
   // collective_scratch_bytes is the device memory for the input, and for the output, of collectives on any
-  // memory whose algorithms reach the peers'. Larger calls go through it in pieces. 0 means 64 MiB.
+  // memory whose algorithms reach the peers', on several hosts for both together. Larger calls go through
+  // it in pieces. 0 means 64 MiB.
   uint64_t collective_scratch_bytes;
   // max_blocks bounds the blocks of each kernel of the collectives and messages, and so the
   // multiprocessors that it takes from kernels on other streams. 0 means no bound.

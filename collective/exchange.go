@@ -22,7 +22,7 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 		return launch{}, err
 	}
 	local := c.input()
-	h, err := r.hostPath(ctx, pathKey{byExchange, local, c.Out, 1}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{byExchange, local, c.Out}, func(h *hostPath) error {
 		return h.connect(ctx, local.Buffer, communicator.PortChannelOptions{Inbox: c.Out.Buffer})
 	})
 	if err != nil {
@@ -65,10 +65,7 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 	// The grid is alike on all ranks, also where nothing stays.
 	blocks, lead := 1, uint64(0)
 	if !c.InPlace && (own != 0 || kind.rooted) {
-		blocks += min(c.Blocks, 16)
-		if r.maxBlocks > 0 {
-			blocks = min(blocks, r.maxBlocks)
-		}
+		blocks = r.bounded(blocks + min(c.Blocks, 16))
 	}
 	if len(r.comm.Hosts()) == 1 && fit > 1 {
 		if lead = exchangeLead(part, fan); lead > 0 {

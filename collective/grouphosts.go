@@ -25,7 +25,7 @@ type groupHostsOf struct {
 func (g *groups) reachHosts(ctx context.Context, r *Runner) (*gpu.Buffer, error) {
 	ranks := r.comm.Size()
 	words := 2 * 8 * uint64(ranks)
-	post := min(r.postBytes(words+largestBox(r.comm.Hosts(), ranks)), g.sizes.post)
+	post := min(r.postBytes(farGroups, words+largestBox(r.comm.Hosts(), ranks)), g.sizes.post)
 	h, err := r.posts(ctx, byGroups, post, 0, 0, words, func(h *hostPath) error {
 		var host []uint32
 		for _, rank := range r.comm.HostRanks() {

@@ -13,6 +13,9 @@ import (
 // connections of its own. kMostBlocks of hier.cu.
 const hierBlocks = 4
 
+// leastSums is the bytes of the sums of a line of data, at most; see sumsGrow.
+const leastSums = 4 * line
+
 // place is where a rank is among the hosts.
 type place struct {
 	hosts, host, owners int
@@ -47,7 +50,8 @@ func byTwins(rank int, hosts [][]int) [][]int {
 	return slices.SortedFunc(slices.Values(hosts), func(a, b []int) int { return cmp.Compare(a[shard], b[shard]) })
 }
 
-// hier prepares a call by hier.cu.
+// hier prepares a call by hier.cu. Its inbox is the runner's, for calls on any memories: a call whose sums do not
+// fit into the slots is made in pieces, a launch each.
 func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error) {
 	kernel, fit, err := r.kernel(ctx, c, a)
 	if err != nil {
@@ -55,25 +59,8 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	key := pathKey{byHosts, nil, c.Out, c.sumsGrow()}
-	most := c.Out.Size() // bytes of data, or of a part
-	if c.Kind == ReduceScatter {
-		key.in = c.input()
-		most = min(most, key.in.Size()/uint64(r.comm.Size()))
-	}
-	h, err := r.hostPath(ctx, key, func(h *hostPath) error {
-		size, err := h.smallest(ctx, most)
-		if err != nil {
-			return err
-		}
-		slots := 2 * uint64(place.hosts) // of the inbox
-		if c.Kind == ReduceScatter {
-			slots *= 2 * place.parts(hosts)
-			h.slot = divideUp(size, line) * line * c.sumsGrow()
-		} else {
-			h.slot = divideUp(divideUp(size, line), uint64(place.owners)) * line * c.sumsGrow()
-		}
-		inbox, err := h.allocate(ctx, slots*h.slot, 0)
+	h, err := r.hostPath(ctx, pathKey{byHosts, nil, nil}, func(h *hostPath) error {
+		inbox, err := h.allocate(ctx, 2*place.halfOf(r.staging.room, hosts), 0)
 		if err != nil {
 			return err
 		}
@@ -81,32 +68,70 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 		if _, err := h.allocate(ctx, 4*hierBlocks, 4*hierBlocks); err != nil {
 			return err
 		}
-		if c.Kind == ReduceScatter {
-			if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
-				return err
-			}
+		if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
+			return err
 		}
-		return h.connect(ctx, inbox, communicator.PortChannelOptions{PerPeer: hierBlocks, Peers: place.peers})
+		return h.connect(ctx, inbox, communicator.PortChannelOptions{PerPeer: r.bounded(hierBlocks), Peers: place.peers})
 	})
 	if err != nil {
 		return launch{}, err
 	}
-	args := []any{
-		r.group, c.input().peers(), c.Out.peers(), uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
-		h.handles(0), h.buffers[0], h.buffers[1], h.slot, c.part(),
+	half, slots, stride := h.buffers[0].Size()/2, place.slots(hosts, c, a), uint64(0)
+	slot := half / slots / line * line
+	most := slot / (line * c.sumsGrow()) * line // bytes that owners have a slot for
+	if c.Kind != ReduceScatter {
+		most *= uint64(place.owners)
+	} else if c.InPlace {
+		stride = c.part() // between the ranks' outputs
 	}
-	switch c.Kind {
-	case Reduce:
-		root := placeOf(c.Root, hosts).host
-		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
-	case ReduceScatter:
-		stride := uint64(0) // between the ranks' outputs
-		if c.InPlace {
-			stride = c.part()
+	var all []launch
+	piece := piecesOf(c.part(), most)
+	for at := uint64(0); at < c.part(); at += piece {
+		in, out := c.input().peers(), c.Out.peers()
+		in.Shift(int(r.group.Size), at, 0)
+		out.Shift(int(r.group.Size), at, 0)
+		args := []any{
+			r.group, in, out, uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
+			h.handles(0), h.buffers[0], h.buffers[1], half, slot, min(piece, c.part()-at),
 		}
-		args = append(args, h.buffers[2], uint32(place.parts(hosts)), stride)
+		switch c.Kind {
+		case Reduce:
+			root := placeOf(c.Root, hosts).host
+			args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
+		case ReduceScatter:
+			args = append(args, h.buffers[2], uint32(place.parts(hosts)), c.part(), stride)
+		}
+		all = append(all, launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), args: args})
 	}
-	return launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), args: args}, nil
+	last := all[len(all)-1]
+	last.before = all[:len(all)-1]
+	return last, nil
+}
+
+// bounded returns n blocks, or fewer where Options.MaxBlocks says so.
+func (r *Runner) bounded(n int) int {
+	if r.maxBlocks > 0 {
+		return min(n, r.maxBlocks)
+	}
+	return n
+}
+
+// slots returns how many slots a call has in a half of the inbox; see hier.cu.
+func (p place) slots(hosts [][]int, c *Call, a algorithm) uint64 {
+	switch {
+	case c.Kind == ReduceScatter:
+		return 2 * uint64(p.hosts) * p.parts(hosts)
+	case a.name == hierRing.name:
+		return 2
+	case a.name == hierTree.name:
+		return 3
+	}
+	return uint64(p.hosts)
+}
+
+// halfOf returns the bytes of a half of an inbox that has so many bytes, but for slots of the least size.
+func (p place) halfOf(room uint64, hosts [][]int) uint64 {
+	return max(room/2/line*line, 2*uint64(p.hosts)*p.parts(hosts)*leastSums)
 }
 
 // parts returns how many ranks of a host are one owner's in a reduce-scatter, at most.

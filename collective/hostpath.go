@@ -35,7 +35,6 @@ type hostChannels struct {
 type pathKey struct {
 	through path
 	in, out *Memory
-	grow    uint64 // how much longer than the data its slots are
 }
 
 // hostPath returns the host path of a key, which fill completes at its first use in a group. There what the

@@ -139,9 +139,7 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 		if fit, err = r.comm.MaxBlocks(ctx, k, threads, shared); err != nil {
 			return nil, 0, err
 		}
-		if r.maxBlocks > 0 {
-			fit = min(fit, r.maxBlocks)
-		}
+		fit = r.bounded(fit)
 		r.fits[shape] = fit
 	}
 	return k, fit, nil

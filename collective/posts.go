@@ -22,16 +22,16 @@ const (
 	postsCounts = 2
 )
 
-// postBytes returns the bytes of a post, besides which a rank has so many at most; alike on all ranks.
-func (r *Runner) postBytes(others uint64) uint64 {
-	return postOf(uint64(r.comm.Size()), r.staging.room, others)
+// postBytes returns the bytes of a post, besides which a rank has others, of `most` by default; alike on all ranks.
+func (r *Runner) postBytes(most, others uint64) uint64 {
+	return postOf(uint64(r.comm.Size()), r.staging.room, most, others)
 }
 
 // posts returns the host path of a key, of posts of so many bytes: with bytes behind those of the
 // outbox, and zeros in front of those of the inbox and for counts. fill completes it. The caller holds
 // mu. Collective the first time.
 func (r *Runner) posts(ctx context.Context, through path, post, behind, front, counts uint64, fill func(*hostPath) error) (*hostPath, error) {
-	return r.hostPath(ctx, pathKey{through, nil, nil, 1}, func(h *hostPath) error {
+	return r.hostPath(ctx, pathKey{through, nil, nil}, func(h *hostPath) error {
 		end := uint64(r.comm.Size()) * postsOfPair * post
 		outbox, err := h.allocate(ctx, end+behind, 0)
 		if err != nil {
@@ -61,7 +61,7 @@ func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, r
 		return launch{}, err
 	}
 	more, words := 2*behind(ranks)*spanBytes, 2*8*ranks
-	post := r.postBytes(more + 2*words)
+	post := r.postBytes(farCounts, more+2*words)
 	h, err := r.posts(ctx, bySlots, post, more, words, words, func(*hostPath) error { return nil })
 	if err != nil {
 		return launch{}, err

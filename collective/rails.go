@@ -24,7 +24,7 @@ func (r *Runner) rails(ctx context.Context, c *Call, a algorithm) (launch, error
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{byRails, nil, c.Out, 1}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{byRails, nil, c.Out}, func(h *hostPath) error {
 		progress := 8 * uint64(1+place.hosts)
 		if _, err := h.allocate(ctx, progress, progress); err != nil {
 			return err

@@ -22,7 +22,7 @@ func (r *Runner) ring(ctx context.Context, c *Call, a algorithm) (launch, error)
 	if err != nil {
 		return launch{}, err
 	}
-	h, err := r.hostPath(ctx, pathKey{byRing, nil, c.Out, 1}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{byRing, nil, c.Out}, func(h *hostPath) error {
 		// The inbox is as large as the output, and a line of 16 bytes for each rank and
 		// block besides, whose parts are whole lines.
 		inbox, err := h.allocate(ctx, c.Out.Size()+uint64(16*(r.comm.Size()+ringBlocks)), 0)

@@ -1,12 +1,20 @@
 package collective
 
-// What groups of sends and receives, and all-to-alls with counts, take of the device memory of a rank by
-// default: each mostMemory at most, in communicators of more than fewRanks. Those of fewer have sizes that
-// were measured.
+// What groups of sends and receives, and all-to-alls with counts, take of the device memory of a rank on one
+// host by default: each mostMemory at most, in communicators of more than fewRanks. Those of fewer have sizes
+// that were measured.
 const (
 	mostMemory = 64 << 20
 	fewRanks   = 8
 	slotStep   = 1 << 10
+)
+
+// What a rank takes by default where there are several hosts, whatever their number: together with a staging
+// and an inbox for the sums of other hosts, of defaultScratch each, and with what is small, less than 256 MiB.
+const (
+	farRoutes = 12 << 20
+	farGroups = 56 << 20
+	farCounts = 24 << 20
 )
 
 // slotIn returns the bytes of each of so many slots: as many as are wanted, or as there is room for besides
@@ -16,14 +24,13 @@ func slotIn(room, want, slots, others uint64) uint64 {
 }
 
 // fitting returns the sizes for a rank with `near` ranks on its host, itself included, and `far` on others.
-// On several hosts they leave a part of mostMemory to posts.
+// On several hosts they leave a part of farGroups to posts.
 func (s groupSizes) fitting(near, far uint64) groupSizes {
-	if near+far <= fewRanks {
-		return s
-	}
 	room, bare := uint64(mostMemory), s
 	if far > 0 {
-		room = mostMemory / 4 * 3
+		room = farGroups / 4 * 3
+	} else if near <= fewRanks {
+		return s
 	}
 	bare.slot = 0
 	s.slot = slotIn(room, s.slot, near*lanesOf(s.lanes, near, far)*groupSlots, bare.boxBytes(near, far))
@@ -58,14 +65,11 @@ func (s slotSizes) fitting(ranks uint64) slotSizes {
 }
 
 // postOf returns the bytes of a post among so many ranks, whose outboxes and inboxes have those of the scratch
-// each; or by default, of a rank that has other bytes besides, what is left of mostMemory.
-func postOf(ranks, scratch, others uint64) uint64 {
+// each; or by default, of a rank that has other bytes besides, what is left of `most`.
+func postOf(ranks, scratch, most, others uint64) uint64 {
 	room := scratch
 	if scratch == defaultScratch {
-		room = mostMemory / 2
-		if ranks > fewRanks {
-			room -= others / 2
-		}
+		room = (most - others) / 2
 	}
 	return min(max(room/ranks/postsOfPair, leastPost), mostPost) / 16 * 16
 }

@@ -23,9 +23,12 @@ type routesOf struct {
 	_                                uint32
 }
 
-// routeSlot returns the bytes of a slot, where a rank has boxes of so many bytes together for so
-// many other hosts.
+// routeSlot returns the bytes of a slot, where a rank with so large a scratch has boxes of as many bytes
+// together, or by default of farRoutes, for so many other hosts.
 func routeSlot(room, others uint64) uint64 {
+	if room == defaultScratch {
+		room = farRoutes
+	}
 	return max(min(room/max(2*routeSlots*others, 1), mostRouteSlot)/line, 1) * line
 }
 
@@ -39,7 +42,7 @@ func (r *Runner) routes(ctx context.Context, c *Call, a algorithm) (launch, erro
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{byRoutes, nil, nil, 1}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{byRoutes, nil, nil}, func(h *hostPath) error {
 		twins := uint64(len(place.peers))
 		h.slot = routeSlot(r.staging.room, uint64(place.hosts-1))
 		boxes, err := h.allocate(ctx, max(2*routeSlots*twins*h.slot, line), 0)

@@ -23,9 +23,11 @@ type Options struct {
 	// Tuning chooses the algorithms. nil means [DefaultTuning].
 	Tuning *Tuning
 	// Scratch is the bytes of device memory for the input, and for the output, of calls
-	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. It
+	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. On several
+	// hosts it is for the two together. It
 	// is allocated when it is first needed. Larger calls go through it in pieces. 0
-	// means 64 MiB. Another size is also the most for what groups and all-to-alls with
+	// means 64 MiB. It is also what the sums of other hosts have in reductions (hier). Another size
+	// than 64 MiB is also the most for what groups and all-to-alls with
 	// counts send to other hosts, and for what they receive; and for the two together of what
 	// other all-to-alls, gathers and scatters pass on between hosts (hier).
 	Scratch uint64

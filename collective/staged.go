@@ -36,7 +36,7 @@ func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (launch, erro
 	}
 	ranks := uint64(r.comm.Size())
 	in := c.input()
-	h, err := r.hostPath(ctx, pathKey{byStages, in, c.Out, 1}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{byStages, in, c.Out}, func(h *hostPath) error {
 		size, err := h.smallest(ctx, c.Out.Size())
 		if err != nil {
 			return err

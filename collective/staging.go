@@ -19,7 +19,8 @@ const defaultScratch = 64 << 20
 // rank only when no peer reads or writes that rank's memory any more. So pieces, and
 // calls, follow each other through the same memory.
 type staging struct {
-	in, out *Memory // allocated when first needed, of room bytes
+	in, out *Memory    // allocated when first needed, of room bytes
+	halves  [2]*Memory // views of out; see sides
 	room    uint64
 	lines   uint64 // bytes that an inbox must hold for chooseLines
 }
@@ -37,6 +38,36 @@ func (r *Runner) side(ctx context.Context, at purpose) (_ *Memory, err error) {
 		*m, err = r.allocate(ctx, at, r.staging.room, 0)
 	}
 	return *m, err
+}
+
+// sides prepares the stagings of a call that reaches inputs and outputs, and returns the bytes of each. On
+// several hosts, where all calls do, they are in one memory: calls are done in place there, or each side
+// is a half. Collective the first time.
+func (r *Runner) sides(ctx context.Context, c *Call) (room uint64, err error) {
+	if len(r.comm.Hosts()) == 1 {
+		if c.In, err = r.side(ctx, forIn); err == nil {
+			c.Out, err = r.side(ctx, forOut)
+		}
+		return r.staging.room, err
+	}
+	all, err := r.side(ctx, forOut)
+	if err != nil {
+		return 0, err
+	}
+	if c.Kind.InPlace() {
+		c.InPlace, c.Out = true, all
+		return all.Size(), nil
+	}
+	half := all.Size() / 2 / line * line
+	if s := &r.staging; s.halves[0] == nil || s.halves[0].whole != all {
+		for i := range s.halves {
+			if s.halves[i], err = all.Slice(uint64(i)*half, half); err != nil {
+				return 0, err
+			}
+		}
+	}
+	c.In, c.Out = r.staging.halves[0], r.staging.halves[1]
+	return half, nil
 }
 
 // reach is which of the user's memory peers reach in an algorithm.
@@ -147,5 +178,5 @@ func checkScratch(asked uint64, ranks, rank int) (uint64, error) {
 	if asked == 0 {
 		asked = defaultScratch
 	}
-	return max(asked, uint64(ranks)*line), nil
+	return max(asked, 2*uint64(ranks)*line), nil
 }

@@ -364,8 +364,8 @@ func (p *plan) load(ctx context.Context) (err error) {
 		return p.loadKernel(ctx)
 	}
 	p.reach = reachBoth
-	p.piece = r.pieces(c.part(), c.Kind.Parts(ranks))
 	if c.Kind == Reduce && p.algorithm.through == byKernel {
+		p.piece = r.pieces(c.part(), 1)
 		if _, err := r.side(ctx, forIn); err != nil {
 			return err
 		}
@@ -387,20 +387,18 @@ func (p *plan) loadKernel(ctx context.Context) (err error) {
 // prepareStaged prepares the calls on the stagings themselves, for pieces and for the
 // last one.
 func (p *plan) prepareStaged(ctx context.Context) error {
-	c, r := p.call, p.r
-	var err error
-	if c.In, err = r.side(ctx, forIn); err != nil {
+	c, r := &p.call, p.r
+	room, err := r.sides(ctx, c)
+	if err != nil {
 		return err
 	}
-	if c.Out, err = r.side(ctx, forOut); err != nil {
-		return err
-	}
+	p.piece = piecesOf(c.part(), room/uint64(c.Kind.Parts(r.comm.Size())))
 	size := uint64(c.Type.Size())
 	for i, bytes := range []uint64{min(p.piece, p.call.part()), p.call.part() % p.piece} {
 		if bytes == 0 {
 			continue
 		}
-		piece := c
+		piece := *c
 		piece.Count = bytes / size
 		l, err := r.prepare(ctx, &piece, p.algorithm)
 		if err != nil {
@@ -575,10 +573,11 @@ func (p *plan) throughInput(at, bytes uint64) {
 // throughBoth copies a piece into the staging of the input, and out of that of the
 // output.
 func (p *plan) throughBoth(at, bytes uint64) {
-	r, c := p.r, &p.call
-	in, out := c.holds(r.comm.Rank(), r.comm.Size())
+	c, rank := &p.call, p.r.comm.Rank()
+	in, out := c.holds(rank, p.r.comm.Size())
+	firstIn, firstOut := uint64(c.Kind.InOffset(rank, c.InPlace)), uint64(c.Kind.OutOffset(rank, c.InPlace))
 	for part := range uint64(in) {
-		p.copyIn(r.staging.in.Buffer, part*bytes, part*c.part()+at, bytes)
+		p.copyIn(c.input().Buffer, (firstIn+part)*bytes, part*c.part()+at, bytes)
 	}
 	l := p.staged[0]
 	if bytes < p.piece && at > 0 {
@@ -586,7 +585,7 @@ func (p *plan) throughBoth(at, bytes uint64) {
 	}
 	p.steps = append(p.steps, step{launch: l})
 	for part := range uint64(out) {
-		p.copyOut(r.staging.out.Buffer, part*bytes, part*c.part()+at, bytes)
+		p.copyOut(c.Out.Buffer, (firstOut+part)*bytes, part*c.part()+at, bytes)
 	}
 }
 

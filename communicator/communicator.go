@@ -46,10 +46,7 @@ func init() {
 	native.UntilFailure = func(ctx context.Context, comm any) (context.Context, context.CancelFunc) {
 		return comm.(*Communicator).untilFailure(ctx)
 	}
-	native.RunnersGroup = func(ctx context.Context, comm any) (any, error) {
-		c := comm.(*Communicator)
-		return c.groupOf(ctx, &c.runners, "the runners' windows", c.hostRanks(), runnersChannel)
-	}
+	native.RunnersGroup = func(ctx context.Context, comm any) (any, error) { return comm.(*Communicator).runnersGroup(ctx) }
 	native.Traced = func(comm any) bool { return comm.(*Communicator).tracer != nil }
 }
 

@@ -43,7 +43,7 @@ const (
 // Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and
 // when they do not all map each other's memory (see [Communicator.HostGroup]).
 func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
-	return c.groupOf(ctx, &c.group, "the group's windows", c.everyone(), groupChannel)
+	return c.groupOf(ctx, &c.group, "the group's windows", c.everyone(), groupChannel, c.options.Scratch)
 }
 
 // HostGroup is like [Communicator.Group] for the ranks of [Communicator.HostRanks]
@@ -51,12 +51,21 @@ func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
 // Its windows and epochs are its own. Collective the first time, for all ranks of
 // all hosts.
 func (c *Communicator) HostGroup(ctx context.Context) (devicecode.Group, error) {
-	return c.groupOf(ctx, &c.local, "the hosts' windows", c.hostRanks(), hostGroupChannel)
+	return c.groupOf(ctx, &c.local, "the hosts' windows", c.hostRanks(), hostGroupChannel, c.options.Scratch)
 }
 
-// groupOf returns the group that kept points to, and makes it the first time. Its
+// runnersGroup implements native.RunnersGroup.
+func (c *Communicator) runnersGroup(ctx context.Context) (devicecode.Group, error) {
+	scratch := c.options.Scratch
+	if len(c.hosts) > 1 {
+		scratch = 0 // no collective between hosts has packets
+	}
+	return c.groupOf(ctx, &c.runners, "the runners' windows", c.hostRanks(), runnersChannel, scratch)
+}
+
+// groupOf returns the group that kept points to, and makes it the first time, with so many bytes of scratch. Its
 // waits are reported with a channel number.
-func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, ranks []int, channel uint32) (devicecode.Group, error) {
+func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, ranks []int, channel uint32, scratch uint64) (devicecode.Group, error) {
 	name := "make " + what
 	op := "communicator: " + name
 	if err := c.usable(op); err != nil {
@@ -68,7 +77,7 @@ func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, r
 	if g != nil {
 		return g.handle, nil
 	}
-	g, err := c.newGroup(ctx, c.begin(name, op), ranks, channel)
+	g, err := c.newGroup(ctx, c.begin(name, op), ranks, channel, scratch)
 	if err != nil {
 		return devicecode.Group{}, err
 	}
@@ -84,10 +93,10 @@ func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, r
 	return g.handle, nil
 }
 
-func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, channel uint32) (*group, error) {
+func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, channel uint32, scratch uint64) (*group, error) {
 	flags := devicecode.MaxBlocks * uint64(len(ranks)) * uint64(unsafe.Sizeof(uint32(0)))
 	flags = (flags + scratchAlign - 1) / scratchAlign * scratchAlign
-	scratch := (c.options.Scratch + scratchAlign - 1) / scratchAlign * scratchAlign
+	scratch = (scratch + scratchAlign - 1) / scratchAlign * scratchAlign
 	me := slices.Index(ranks, c.Rank())
 	g := &group{ranks: ranks, handle: devicecode.Group{
 		Rank:          uint32(me),

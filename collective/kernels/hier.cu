@@ -35,9 +35,9 @@ constexpr uint32_t kEveryHost = ~uint32_t(0);  // has the result
 struct Hosts {
   uint32_t hosts, host, owners, ranks;  // ranks on all hosts
   const PortChannelHandle* channels;    // those of block b begin at b * (hosts - 1)
-  uint8_t* inbox;                       // two halves, each with a slot for each host
+  uint8_t* inbox;                       // two halves, each with as many slots as a call needs
   uint32_t* calls;                      // how many calls used the inbox, for each of kMostBlocks blocks
-  uint64_t slotBytes;
+  uint64_t halfBytes, slotBytes;
 
   // to returns this block's channel to the owner of the shard on another host.
   MSCCLGO_DEVICE const PortChannelHandle& to(uint32_t other) const {
@@ -49,10 +49,11 @@ struct Hosts {
   // has heard from all hosts, which have thus begun it and have ended the call before,
   // whose half comes next. Where a call is so small that a rank or a block has no part, it
   // hears by others: block 0 of owner 0 has one, the host's block 0s meet it in barriers
-  // before and after, and a launch ends with its last block. The inbox has a count of its
-  // own: other calls of the group, which a host may make alone, use its epochs too.
+  // before and after, and a launch ends with its last block. So calls of all kinds share the inbox, whatever
+  // slots they have. The inbox has a count of its own: other calls of the group, which a host may make
+  // alone, use its epochs too.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t call) const {
-    return (uint64_t(call % 2) * hosts + of) * slotBytes;
+    return call % 2 * halfBytes + of * slotBytes;
   }
 
   // end counts a call, also for the blocks that were not launched. Every thread calls it
@@ -331,12 +332,14 @@ MSCCLGO_DEVICE void reduceBy(const GroupHandle& group, const PeerMemory& in, con
 struct Scatter {
   const uint32_t* order;  // where the ranks of each host begin and end here, and the ranks
   uint32_t parts;         // of a host for one owner, at most
-  uint64_t stride;        // bytes from a rank's output to the next one's, in place, else 0
+  uint64_t apart;         // bytes from a rank's part of an input to the next one's
+  uint64_t stride;        // and of its output, in place, else 0
 
   // slot returns where an owner has, in the half of a call, the sums of host `of` for its
   // part number k; and, `sent`, its own host's for its twin on host `of`.
   MSCCLGO_DEVICE uint64_t slot(const Hosts& across, uint32_t call, bool sent, uint32_t of, uint32_t k) const {
-    return (((call % 2 * 2 + sent) * across.hosts + of) * uint64_t(parts) + k) * across.slotBytes;
+    return call % 2 * across.halfBytes +
+           ((uint64_t(sent) * across.hosts + of) * parts + k) * across.slotBytes;
   }
 };
 
@@ -359,7 +362,7 @@ MSCCLGO_DEVICE void reduceScatter(const GroupHandle& group, const PeerMemory& in
     for (uint32_t ahead = 1; ahead < across.hosts; ++ahead) {
       uint32_t to = (across.host + ahead) % across.hosts, last = scatter.order[to + 1];
       for (uint32_t r = scatter.order[to] + group.rank, k = 0; r < last; r += across.owners, ++k) {
-        uint64_t from = scatter.order[r] * bytes, sent = scatter.slot(across, call, true, to, k) + at;
+        uint64_t from = scatter.order[r] * scatter.apart, sent = scatter.slot(across, call, true, to, k) + at;
         for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
           uint64_t line = i * sizeof(Line);
           storePartial(across.inbox + sent + (i - begin) * sizeof(HostSum),
@@ -377,7 +380,7 @@ MSCCLGO_DEVICE void reduceScatter(const GroupHandle& group, const PeerMemory& in
     if (!blockAll(ok)) return;
     uint32_t first = scatter.order[across.host], last = scatter.order[across.host + 1];
     for (uint32_t r = first + group.rank, k = 0; r < last; r += across.owners, ++k) {
-      uint64_t from = scatter.order[r] * bytes;
+      uint64_t from = scatter.order[r] * scatter.apart;
       uint8_t* result = out.of<uint8_t>(r - first) + scatter.order[r] * scatter.stride;
       for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
         uint64_t line = i * sizeof(Line);
@@ -408,9 +411,9 @@ MSCCLGO_DEVICE void reduceScatter(const GroupHandle& group, const PeerMemory& in
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,           \
       __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners, \
       uint32_t ranks, const PortChannelHandle *channels, uint8_t *inbox, uint32_t *calls,     \
-      uint64_t slotBytes, uint64_t bytes
+      uint64_t halfBytes, uint64_t slotBytes, uint64_t bytes
 #define HOSTS \
-  Hosts { hosts, host, owners, ranks, channels, inbox, calls, slotBytes }
+  Hosts { hosts, host, owners, ranks, channels, inbox, calls, halfBytes, slotBytes }
 
 extern "C" __global__ void __launch_bounds__(512, 1) hier(PARAMETERS) {
   reduce(group, in, out, HOSTS, bytes);
@@ -430,6 +433,6 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1)
-    hierScatter(PARAMETERS, const uint32_t* order, uint32_t parts, uint64_t stride) {
-  reduceScatter(group, in, out, HOSTS, Scatter{order, parts, stride}, bytes);
+    hierScatter(PARAMETERS, const uint32_t* order, uint32_t parts, uint64_t apart, uint64_t stride) {
+  reduceScatter(group, in, out, HOSTS, Scatter{order, parts, apart, stride}, bytes);
 }

@@ -135,7 +135,8 @@ var (
 	// ServiceDevice returns the *gpu.Device of a *proxyservice.ProxyService.
 	ServiceDevice func(service any) any
 	// RunnersGroup returns the devicecode.Group of a *communicator.Communicator that all runners of package
-	// collective share: like its HostGroup, with windows that no kernel of the user's reaches.
+	// collective share: like its HostGroup, with windows that no kernel of the user's reaches. They have no
+	// scratch where there are several hosts.
 	RunnersGroup func(ctx context.Context, comm any) (group any, err error)
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool

@@ -20,7 +20,8 @@ class Config:
     - max_blocks bounds the blocks of each kernel of the collectives and messages, and so the
       multiprocessors that it takes from kernels on other streams; 0 is no bound.
     - collective_scratch is the device memory in bytes for the input, and for the output, of collectives
-      whose algorithms reach the peers' memory; larger calls go through it in pieces. 0 is 64 MiB.
+      whose algorithms reach the peers' memory, on several hosts for both together; larger calls go
+      through it in pieces. 0 is 64 MiB.
     - tuning is the text of a tuning, which chooses the algorithms, as "mscclgo bench -tune" writes it.
 
     The group, which a part of it has alike:
