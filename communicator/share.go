@@ -130,6 +130,7 @@ func (p *PeerMemory) handleOf(ranks []int, more *addresses) (h devicecode.PeerMe
 	if err != nil {
 		return h, err
 	}
+	h.Size, h.Status = uint64(len(ranks)), p.c.failure.status.Ptr()
 	h.More, err = more.place(p.c.private, at[copy(h.Ranks[:], at):])
 	return h, err
 }

@@ -136,12 +136,12 @@ func TestChecks(t *testing.T) {
 			}
 			*b.status.get() = devicecode.GroupStatus{}
 			err := b.run(t, m.kernel, m.shape, m.args...)
-			testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", m.want)
+			testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", m.want, "; at check_test.cu:")
 			if m.kernel == "linesOf" {
 				return // it has no group to tell
 			}
 			text, peer, ok := b.status.get().Checked()
-			if !ok || peer != m.peer || !strings.HasPrefix(text, "block (") || !strings.Contains(text, m.want) {
+			if !ok || peer != m.peer || !strings.HasPrefix(text, "block (") || !strings.Contains(text, m.want) || !strings.Contains(text, "; at check_test.cu:") {
 				t.Errorf("the status has %q for peer %d, %v; want %q for %d", text, peer, ok, m.want, m.peer)
 			}
 		})

@@ -59,7 +59,7 @@ var noSteps = map[bool]string{
 // raceLinkFlags have functions of the C library that access memory do so too.
 var raceLinkFlags = []string{"-fno-sanitize=thread", "-Wl,-Bsymbolic", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"}
 
-var linkFlags = []string{"-shared", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--as-needed"}
+var linkFlags = []string{"-shared", "-Wl,--compress-debug-sections=zlib", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--as-needed"}
 
 // identify names the files of the compiler's command, such as ccache and g++.
 func (emuCompiler) identify(job) (string, error) {
@@ -216,13 +216,18 @@ func readFiles(text []byte, source, name, without string) []dependency {
 }
 
 // buildEmu compiles to an object, reads the kernels' parameters from it, and links it. The
-// module has the debuggers' information only if the user's flags ask for it.
+// module has the debuggers' information, by which the device names the lines of faults.
 func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte, kernels []string) ([]byte, error) {
 	dir, err := j.work.dir()
 	if err != nil {
 		return nil, err
 	}
 	object, module := filepath.Join(dir, "module.o"), filepath.Join(dir, "module.so")
+	// The image does not depend on where the headers and the process are.
+	flags = append(slices.Clone(flags), "-fdebug-prefix-map="+strings.TrimPrefix(j.include, dir+"/")+"=/include")
+	if here, err := os.Getwd(); err == nil && here != "/" {
+		flags = append(flags, "-fdebug-prefix-map="+here+"=.")
+	}
 	args := slices.Concat(cxx, flags, []string{"-x", "c++-cpp-output", "-", "-c", "-o", object})
 	if _, err := j.work.run(ctx, args, text); err != nil {
 		return nil, err
@@ -234,8 +239,6 @@ func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte, kern
 	args = slices.Concat(cxx, flags, linkFlags)
 	if j.race {
 		args = append(args, raceLinkFlags...)
-	} else if !slices.ContainsFunc(j.options.Flags, func(flag string) bool { return strings.HasPrefix(flag, "-g") }) {
-		args = append(args, "-Wl,--strip-debug")
 	}
 	if _, err := j.work.run(ctx, append(args, object, "-o", module), nil); err != nil {
 		return nil, err

@@ -164,7 +164,9 @@ type PeerMemory struct {
 	Stride  uint64                // and bytes for each rank before
 	Own     gpu.Ptr               // the buffer of OwnRank
 	OwnRank uint64                // one of the other ranks whose buffer is not at More, or 0
-	Unused  [3]uint64
+	Size    uint64                // ranks, or 0 if that is not told
+	Status  gpu.Ptr               // of the group's GroupStatus, or 0
+	Unused  uint64
 }
 
 // Set sets the address of a rank's buffer. Of the ranks from RanksByValue on, a handle has that

@@ -31,6 +31,7 @@ race_engine race_functions = {
     .fence = race_fences,
     .barrier = race_barrier,
     .previous = race_previous,
+    .beyond = race_beyond,
     .warp = race_warp,
     .shared = race_shared,
     .copy = race_queue_copy,
@@ -175,7 +176,7 @@ static uint32_t room(uint64_t size) {
 // region_of returns the region whose first page has a shadow, an entry of the table, or NULL. The
 // caller holds the lock.
 static race_region* region_of(uint64_t entry) {
-  const uint64_t offset = (entry & ~(uint64_t)3) - (uint64_t)(uintptr_t)race;
+  const uint64_t offset = (uint64_t)(race_page(entry) - (char*)race);
   for (uint32_t i = 0; entry && i < race->regions; i++)
     if (race->region[i].users && race->region[i].shadow == offset) return &race->region[i];
   return NULL;
@@ -216,6 +217,9 @@ int race_map(uint64_t base, const race_region* about) {
   uint64_t shadow = (uint64_t)(uintptr_t)race_at(race->region[i].shadow) | (about->pinned ? 2 : 0);
   for (uint64_t at = 0; at < size; at += PAGE, shadow += EACH)
     race_functions.table[(base + at) / PAGE] = shadow;
+  const uint64_t end = race->region[i].bytes;
+  if (end % PAGE && end < size)  // of an import the owner has told it
+    race_functions.table[(base + end) / PAGE] |= end % PAGE << RACE_END_SHIFT;
   return 1;
 }
 
@@ -232,8 +236,8 @@ void race_unmap(uint64_t base, uint64_t size, int freed) {
 int race_mapped(uint64_t base) { return race_functions.table[base / PAGE] != 0; }
 
 void race_forget(uint64_t base) {
-  const uint64_t shadow = race_functions.table[base / PAGE] & ~(uint64_t)3;
-  if (shadow) memset((void*)(uintptr_t)shadow, 0, EACH);
+  char* shadow = race_page(race_functions.table[base / PAGE]);
+  if (shadow) memset(shadow, 0, EACH);
 }
 
 void race_shared(const void* begin, uint64_t bytes) {

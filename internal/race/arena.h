@@ -14,6 +14,13 @@ extern race_arena* race;
 // race_generation tells arenas of this process apart, for what threads remember of them.
 extern uint32_t race_generation;
 
+// race_page returns the shadow that an entry of the engine's table is of. The entry's lowest two bits are
+// flags, and those from RACE_END_SHIFT on the offset in the page at which the memory ends, or 0.
+enum { RACE_END_SHIFT = 48 };
+static inline char* race_page(uint64_t entry) {
+  return (char*)(uintptr_t)(entry & (((uint64_t)1 << RACE_END_SHIFT) - 4));
+}
+
 static inline void* race_at(uint64_t offset) { return (char*)race + offset; }
 
 // race_weigh stops watching if the arena takes more memory than it may.
@@ -108,6 +115,7 @@ void race_barrier(race_thread*, uint32_t, const void*);
 void race_previous(race_thread*, uint32_t, const void*);
 void race_warp(race_thread*, uint32_t, const void*);
 void race_shared(const void*, uint64_t);
+int race_beyond(const void*, uint64_t, const char*, char*, uint64_t);
 void race_queue_copy(race_sequence*, const void*, uint64_t, uint64_t, uint64_t);
 void race_queue_store(race_sequence*, const void*, uint64_t, uint64_t);
 void race_queue_mark(race_sequence*);

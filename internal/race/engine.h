@@ -116,6 +116,9 @@ typedef struct race_engine {
   void (*warp)(race_thread* lanes, uint32_t mask, const void* code);
   // previous is a wait for the end of the launch before, after which there is the clock.
   void (*previous)(race_thread* thread, uint32_t clock, const void* code);
+  // beyond reports whether an access goes behind the end of memory that was asked for, and says so in
+  // text. kind is "read" or "write".
+  int (*beyond)(const void* at, uint64_t size, const char* kind, char* text, uint64_t room);
   // shared makes the memory of one block known; again for each block.
   void (*shared)(const void* begin, uint64_t bytes);
   // copy and store are what a proxy's thread has a stream do for an entry of a ring. They come before

@@ -33,6 +33,9 @@ void race_unmap(uint64_t base, uint64_t size, int freed);
 int race_mapped(uint64_t base);
 void race_forget(uint64_t base);
 
+// race_about returns the text of the memory that begins at base, and how many bytes it has, or 0.
+uint32_t race_about(uint64_t base, uint64_t* bytes);
+
 void race_host_start(void);
 
 // race_new_sequence returns a sequence with nothing done.

@@ -8,7 +8,7 @@
 
 // Numbers of the arena. Memory that is never touched costs nothing.
 enum {
-  RACE_VERSION = 4,
+  RACE_VERSION = 5,
   RACE_INSTANCES = 1 << 22,  // blocks of launches, and operations of streams and hosts
   RACE_STREAMS = 1 << 14,
   RACE_LAUNCHES = 1 << 22,  // of a stream
@@ -71,6 +71,7 @@ typedef struct {
 typedef struct {
   uint64_t file[2];  // device and inode of the memory's file, or zeros if only this process has it
   uint64_t size;     // bytes
+  uint64_t bytes;    // that were asked for, if the rest is nobody's, else 0
   uint64_t shadow;   // offset in the arena
   uint64_t start;    // of variables: the address of the first byte in their module
   uint32_t module;   // of variables, else 0

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Map gives memory a shadow. file is its descriptor, or -1 for memory of the host. Other
-// processes and devices that map the same file have the same shadow.
-func (f *Finder) Map(device string, base, size uint64, fd int) {
-	region := C.race_region{size: C.uint64_t(size)}
+// Map gives memory a shadow. Of its size bytes, asked are used: a kernel that accesses others fails.
+// fd is its descriptor, or -1 for memory of the host. Other processes and devices that map the same
+// file have the same shadow.
+func (f *Finder) Map(device string, base, size, asked uint64, fd int) {
+	region := C.race_region{size: C.uint64_t(size), bytes: C.uint64_t(asked)}
 	what := "memory"
 	if fd < 0 {
 		what, region.pinned = "host memory", 1
@@ -24,6 +25,13 @@ func (f *Finder) Map(device string, base, size uint64, fd int) {
 	}
 	region.name = f.text(fmt.Sprintf("%s of %s, allocated at %s", what, f.string(f.on(device)), f.string(f.caller())))
 	C.race_map(C.uint64_t(base), &region)
+}
+
+// About says which memory begins at base, and of how many bytes, as its owner told Map.
+func (f *Finder) About(base uint64) (text string, size uint64) {
+	var bytes C.uint64_t
+	name := C.race_about(C.uint64_t(base), &bytes)
+	return f.string(name), uint64(bytes)
 }
 
 // MapVariables gives the variables of a module a shadow. They are loaded from base to base+size; start

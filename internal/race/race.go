@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -207,15 +208,18 @@ func (f *Finder) on(device string) C.uint32_t {
 	return f.text(device)
 }
 
-// caller returns the text of the line of Go that called this module's packages.
-func (f *Finder) caller() C.uint32_t {
+// caller returns the text of Caller.
+func (f *Finder) caller() C.uint32_t { return f.text(Caller()) }
+
+// Caller returns the file's name and the line of Go that called this module's packages.
+func Caller() string {
 	var pcs [48]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	last := "?"
 	for {
 		frame, more := frames.Next()
 		if frame.File != "" && !strings.HasPrefix(frame.Function, "runtime.") {
-			last = fmt.Sprintf("%s:%d", frame.File, frame.Line)
+			last = fmt.Sprintf("%s:%d", filepath.Base(frame.File), frame.Line)
 			if !library(frame) {
 				break
 			}
@@ -224,7 +228,7 @@ func (f *Finder) caller() C.uint32_t {
 			break
 		}
 	}
-	return f.text(last)
+	return last
 }
 
 // library reports whether a frame is of the packages that users call.

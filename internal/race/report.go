@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"unsafe"
 )
@@ -167,7 +166,7 @@ func split(n uint32, size [3]C.uint32_t) [3]uint32 {
 func (r *reader) place(place uint32) string {
 	module, offset := place>>C.RACE_CODE_BITS, place&(1<<C.RACE_CODE_BITS-1)
 	if module == 0 {
-		return short(r.text(C.uint32_t(offset)))
+		return r.text(C.uint32_t(offset))
 	}
 	c := r.code(module)
 	if c == nil {
@@ -186,14 +185,6 @@ func (r *reader) code(module uint32) *code {
 		r.codes[module] = c
 	}
 	return c
-}
-
-// short shortens an absolute path to its last part.
-func short(place string) string {
-	if filepath.IsAbs(place) {
-		return filepath.Base(place)
-	}
-	return place
 }
 
 // shadowBytes are those that a byte has in the finder's memory.

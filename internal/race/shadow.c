@@ -4,6 +4,7 @@
 // that is ordered before it and that it stands for, and otherwise of any, so that some
 // races are missed and none is invented.
 #include <sched.h>
+#include <stdio.h>
 
 #include "arena.h"
 #include "memo.h"
@@ -13,7 +14,8 @@ enum { PAGE = 4096, PRIVATE = 1, PINNED = 2, WEIGHED = 1 << 18 };
 
 // Entries of the engine's table are the address of a page's slots with these flags. The
 // cells of a region lie behind all its slots, at a distance that the first page's entry
-// does not tell; so each page has both: 512 granules of slots, then 1024 cells.
+// does not tell; so each page has both: 512 granules of slots, then 1024 cells. Above the address
+// is where the memory ends in the page, if it does.
 enum { SLOT_BYTES = PAGE / 8 * RACE_SLOTS * (int)sizeof(race_slot) };
 
 static uint64_t shadow_of(const void* at) { return race_functions.table[(uintptr_t)at / PAGE]; }
@@ -22,14 +24,13 @@ race_cell* shadow_cell(const void* at, int* pinned) {
   const uint64_t e = shadow_of(at);
   if (!e) return NULL;
   *pinned = (e & PINNED) != 0;
-  char* page = (char*)(uintptr_t)(e & ~(uint64_t)3);
-  return (race_cell*)(page + SLOT_BYTES) + (uintptr_t)at % PAGE / 4;
+  return (race_cell*)(race_page(e) + SLOT_BYTES) + (uintptr_t)at % PAGE / 4;
 }
 
 uintptr_t shadow_key(const void* at) {
   const uint64_t e = shadow_of(at);
   if (!e || (e & PINNED)) return 0;
-  return (uintptr_t)((race_slot*)(uintptr_t)(e & ~(uint64_t)3) + (uintptr_t)at % PAGE / 8 * RACE_SLOTS);
+  return (uintptr_t)((race_slot*)race_page(e) + (uintptr_t)at % PAGE / 8 * RACE_SLOTS);
 }
 
 int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time) {
@@ -71,7 +72,7 @@ static void describe(race_side* side, const race_slot* s) {
 
 // locate finds the region of a page's shadow.
 static uint32_t locate(uint64_t entry, uint64_t* page) {
-  const uint64_t shadow = (entry & ~(uint64_t)3) - (uint64_t)(uintptr_t)race;
+  const uint64_t shadow = (uint64_t)(race_page(entry) - (char*)race);
   const uint64_t each = SLOT_BYTES + PAGE / 4 * sizeof(race_cell);
   const uint32_t count = __atomic_load_n(&race->regions, __ATOMIC_ACQUIRE);
   for (uint32_t i = 0; i < count; i++) {
@@ -81,6 +82,33 @@ static uint32_t locate(uint64_t entry, uint64_t* page) {
     return i;
   }
   return RACE_REGIONS;
+}
+
+int race_beyond(const void* at, uint64_t size, const char* kind, char* text, uint64_t room) {
+  const uintptr_t last = (uintptr_t)at + size - 1;
+  const uint64_t entry = shadow_of((void*)last), end = entry >> RACE_END_SHIFT;
+  if (!end || last % PAGE < end) return 0;
+  uint64_t page;
+  const uint32_t region = locate(entry, &page);
+  if (region == RACE_REGIONS) return 0;
+  const race_region* r = &race->region[region];
+  const int64_t behind = (int64_t)((uintptr_t)at - (last / PAGE * PAGE + end));
+  if (behind >= 0) {
+    snprintf(text, room, "a %s %lld bytes behind the %llu bytes of %s", kind, (long long)behind,
+             (unsigned long long)r->bytes, race->texts + r->name);
+  } else {
+    snprintf(text, room, "a %s of %llu bytes across the end of the %llu bytes of %s", kind,
+             (unsigned long long)size, (unsigned long long)r->bytes, race->texts + r->name);
+  }
+  return 1;
+}
+
+uint32_t race_about(uint64_t base, uint64_t* bytes) {
+  uint64_t page;
+  const uint32_t region = locate(shadow_of((void*)(uintptr_t)base), &page);
+  if (region == RACE_REGIONS) return 0;
+  *bytes = race->region[region].bytes;
+  return race->region[region].name;
 }
 
 static void report(const race_slot* first, const race_slot* second, const void* at, uint32_t size) {
@@ -203,7 +231,7 @@ void shadow_access(race_thread* t, const void* at, uint64_t size, uint32_t flags
     uintptr_t to = (from | 7) + 1;
     if (to > end) to = end;
     const uint8_t mask = (uint8_t)(((1u << (to - from)) - 1) << from % 8);
-    race_slot* slots = (race_slot*)(uintptr_t)(e & ~(uint64_t)3) + from % PAGE / 8 * RACE_SLOTS;
+    race_slot* slots = (race_slot*)race_page(e) + from % PAGE / 8 * RACE_SLOTS;
     granule(t, slots, (void*)from, (e & PRIVATE) != 0, mask, flags, place, size > 64 ? 64 : (uint32_t)size);
     from = to;
   }

@@ -43,16 +43,22 @@ class FaultText {
   char* end_;
 };
 
-// report gives the host a text, words and numbers in turn, with block and thread before it: the
-// group fails with that as its error. peer is the rank that it concerns, or kNoPeer. One thread
-// of a group calls it, once; with checks, the one that claimFault has chosen.
+// describe writes what report tells: words and numbers in turn, with block and thread before them.
 template <class... Parts>
-inline __device__ __noinline__ void report(GroupStatus* status, uint32_t peer, Parts... parts) {
+MSCCLGO_DEVICE void describe(GroupStatus* status, uint32_t peer, Parts... parts) {
   FaultText text(status->fault);
   text.add("block "), text.add(dim3(blockIdx.x, blockIdx.y, blockIdx.z));
   text.add(", thread "), text.add(dim3(threadIdx.x, threadIdx.y, threadIdx.z)), text.add(": ");
   (text.add(parts), ...);
   status->faultPeer = peer;
+}
+
+// report gives the host a text: the group fails with that as its error. peer is the rank that it
+// concerns, or kNoPeer. One thread of a group calls it, once; with checks, the one that claimFault
+// has chosen.
+template <class... Parts>
+inline __device__ __noinline__ void report(GroupStatus* status, uint32_t peer, Parts... parts) {
+  describe(status, peer, parts...);
   fence<Scope::System, Order::Release>();
   store<Scope::System, Order::Relaxed>(&status->faulted, kFaultTold);
   fence<Scope::System, Order::Release>();  // it is out before the kernel ends
@@ -85,13 +91,18 @@ inline __device__ __noinline__ bool claimFault(GroupStatus* status) {
 template <class... Parts>
 inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Parts... parts) {
   GroupStatus* status = watch.status;
-  if (status != nullptr && claimFault(status)) report(status, peer, parts...);
 #if defined(MSCCLGO_EMU)
   char told[kFaultBytes];
   FaultText text(told);
   (text.add(parts), ...);
-  emu::fail(told);
+  mscclgo_emu_telling telling = {};
+  if (status != nullptr && claimFault(status)) {
+    describe(status, peer, parts...);
+    telling = {status->fault, kFaultBytes, kFaultTold, &status->faulted};
+  }
+  emu::fail(told, __builtin_return_address(0), telling);
 #else
+  if (status != nullptr && claimFault(status)) report(status, peer, parts...);
   // Whoever writes the text must not be ended by another thread's trap. A launch of another
   // module may have claimed another group's status, so that this is bounded.
   const uint64_t start = nanoseconds();
@@ -150,7 +161,7 @@ inline __device__ __noinline__ void checkTogether(const char* function, uint32_t
   FaultText text(told);
   text.add("lanes of a warp call "), text.add(function), text.add(" at lines "), text.add(first);
   text.add(" and "), text.add(line), text.add(", and all have to call it together");
-  emu::fail(told);
+  emu::fail(told, __builtin_return_address(0));
 }
 
 }  // namespace detail

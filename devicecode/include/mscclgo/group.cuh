@@ -49,12 +49,19 @@ struct PeerMemory {
   uint64_t stride;                // and bytes for each rank before
   uint8_t* own;                   // of ownRank
   uint64_t ownRank;               // one of the others that is not in `more`, or 0
-  uint64_t unused[3];
+  uint64_t size;                  // ranks, or 0 if that is not told
+  GroupStatus* status;            // of the group, or null
+  uint64_t unused;
 
   // of returns a rank's buffer as an array of T. Any thread may call it. The first
-  // kRanksByValue ranks' cost no trip to memory.
+  // kRanksByValue ranks' cost no trip to memory. Where MSCCLGO_CHECK is defined, a rank that the group
+  // does not have ends the kernel.
   template <class T>
   MSCCLGO_DEVICE auto of(uint32_t rank) const -> T* {
+#if defined(MSCCLGO_CHECK)
+    if (size != 0 && rank >= size)
+      detail::fault(Watch{status, 0, 0, 0}, kNoPeer, "of(", rank, ") of a PeerMemory of ", size, " ranks");
+#endif
     if (!kManyRanks || rank < kRanksByValue) return reinterpret_cast<T*>(ranks[rank]);
     if (rank == ownRank) return reinterpret_cast<T*>(own);
     return reinterpret_cast<T*>(detail::addressBehind(more, rank) + offset + rank * stride);
@@ -203,10 +210,12 @@ struct GroupHandle {
     return met;
   }
 
-  // checkRank ends the kernel where it was compiled for fewer ranks, if MSCCLGO_CHECK is
-  // defined; see check.cuh.
+  // checkRank ends the kernel where the group has no such rank, or it was compiled for fewer ranks, if
+  // MSCCLGO_CHECK is defined; see check.cuh.
   MSCCLGO_DEVICE void checkRank(uint32_t of) const {
 #if defined(MSCCLGO_CHECK)
+    if (of >= size)
+      detail::fault(watch, kNoPeer, "the window of rank ", of, " of a group of ", size, " ranks");
     if (kManyRanks || of < kRanksByValue) return;
     detail::fault(watch, of, "the window of rank ", of, " in a kernel compiled with MSCCLGO_FEW_RANKS, for ",
                   kRanksByValue, " ranks");

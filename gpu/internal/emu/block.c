@@ -698,20 +698,37 @@ static void rt_sleep(mscclgo_emu_thread* t, uint32_t nanoseconds) {
   } while (now() - begin < nanoseconds);
 }
 
-static void rt_fail(mscclgo_emu_thread* t, const char* why) {
+// failed ends the launch for a thread that has failed, where the launch says.
+static void failed(mscclgo_emu_thread* t, const char* why) {
   block* b = block_of(t);
   const mscclgo_emu_dim at = b->seen.block_index;
   char text[sizeof(b->launch->text)];
   snprintf(text, sizeof(text), "block (%u,%u,%u), thread (%u,%u,%u): %s", at.x, at.y, at.z, t->index.x,
            t->index.y, t->index.z, why);
-  launch_end(b->launch, LAUNCH_FAILED, text);
+  launch_finish(b->launch, LAUNCH_FAILED, text);
+}
+
+static void rt_fail(mscclgo_emu_thread* t, const char* why, const void* code, mscclgo_emu_telling telling) {
+  launch* l = block_of(t)->launch;
+  if (launch_claim(l)) {
+    l->code = (uint64_t)(uintptr_t)code;
+    l->telling = telling;
+    failed(t, why);
+  } else if (telling.told) {
+    __atomic_store_n(telling.told, telling.known, __ATOMIC_RELEASE);
+  }
   abandon(stack_of(t));
 }
 
 // crash fails the running thread, which has faulted.
 static void crash(void* argument, const char* why) {
   block* b = argument;
-  rt_fail(&((stack*)b->running)->thread, why);
+  mscclgo_emu_thread* t = &((stack*)b->running)->thread;
+  if (launch_claim(b->launch)) {
+    b->launch->access = fault_last(&b->launch->code, &b->launch->back);
+    failed(t, why);
+  }
+  abandon(stack_of(t));
 }
 
 // What modules that are compiled for the race finder and the explorer call; others do not run
@@ -756,9 +773,18 @@ static void weak_access(block* b, mscclgo_emu_thread* t, const void* at, uint64_
   if (age) b->weak->read(raced, from, bytes, age);
 }
 
+// within fails a thread that accesses what is behind the end of its memory.
+static void within(const block* b, mscclgo_emu_thread* t, const void* at, uint64_t size, int write,
+                   const void* code) {
+  char text[256];
+  if (b->launch->race && b->launch->race->beyond(at, size, write ? "write" : "read", text, sizeof(text)))
+    rt_fail(t, text, code, (mscclgo_emu_telling){0});
+}
+
 static void rt_accessed(mscclgo_emu_thread* t, const void* at, uint64_t size, uint32_t how,
                         const void* code) {
   block* b = block_of(t);
+  within(b, t, at, size, how & MSCCLGO_EMU_WRITE, code);
   if (b->weak) {
     weak_access(b, t, at, size, how, code);
     return;
@@ -787,6 +813,7 @@ static int changes(const mscclgo_emu_atomic* what, uint64_t old) {
 
 static uint64_t rt_atomic(mscclgo_emu_thread* t, const mscclgo_emu_atomic* what, const void* code) {
   block* b = block_of(t);
+  within(b, t, what->at, what->size, what->what != MSCCLGO_EMU_LOAD, code);
   if (b->explore) explore(b, t, what->what == MSCCLGO_EMU_LOAD ? EXPLORE_LOAD : EXPLORE_UPDATE, code);
   uint64_t old, wrote;
   int writes;

@@ -22,6 +22,8 @@ static __thread struct {
   uint64_t guarded;  // bytes
   uint32_t dynamic;  // bytes of dynamic shared memory
   char text[160];
+  fault_access access;
+  uint64_t code, back;
   void* signal_stack;  // a stack that overflows cannot hold the handler
 } here;
 
@@ -29,6 +31,35 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { SIGNALS = sizeof(signals) / sizeof(*signals), SIGNAL_STACK_BYTES = 64 * 1024 };
 
 static struct sigaction before[SIGNALS];
+
+// note keeps what fault_last returns. A stack that is not the running fiber's, or has overflowed, is not
+// looked at.
+static void note(int number, const siginfo_t* info, const ucontext_t* c) {
+  here.access = (fault_access){0, 0};
+  here.code = here.back = 0;
+#if defined(__x86_64__)
+  const uintptr_t sp = (uintptr_t)c->uc_mcontext.gregs[REG_RSP];
+  const uintptr_t top = (uintptr_t)*here.top, bottom = top & ~(uintptr_t)(MSCCLGO_EMU_STACK_BYTES - 1);
+  enum { MARGIN = 64 * 1024 };  // the guard is a page
+  here.code = (uint64_t)c->uc_mcontext.gregs[REG_RIP] + 1;
+  if (sp > bottom + MARGIN && sp < top) here.back = *(const uint64_t*)sp;
+  const int write = c->uc_mcontext.gregs[REG_ERR] & 2 ? 2 : 1;
+#elif defined(__aarch64__)
+  here.code = c->uc_mcontext.pc + 1;
+  here.back = c->uc_mcontext.regs[30];
+  const int write = 0;
+#else
+  (void)c;
+  const int write = 0;
+#endif
+  if (number == SIGSEGV || number == SIGBUS) here.access = (fault_access){(uintptr_t)info->si_addr, write};
+}
+
+fault_access fault_last(uint64_t* code, uint64_t* back) {
+  *code = here.code;
+  *back = here.back;
+  return here.access;
+}
 
 static void describe(int number, const siginfo_t* info) {
   const uintptr_t address = (uintptr_t)info->si_addr;
@@ -73,6 +104,7 @@ static void handle(int number, siginfo_t* info, void* context) {
   // Without a stack to continue on, the fault is not the kernel's; and without this test
   // it would be raised again and again.
   if (here.recover && *here.top) {
+    note(number, info, context);
     describe(number, info);
     if (redirect(context)) return;
   }

@@ -32,7 +32,7 @@ type flight struct {
 	dev               *device
 	by                *workQueue
 	c                 *C.launch
-	kernel            string
+	kernel            *kernel
 	finished, watched chan struct{}
 	rc                C.int
 
@@ -48,7 +48,7 @@ func (d *device) overlaps() bool { return d.race != nil || d.turns != nil }
 // fly begins a launch. It takes the launch over. The one before it in the stream goes on if beside
 // is not nil.
 func (k *kernel) fly(by *workQueue, l *C.launch, beside *flight) *flight {
-	f := &flight{dev: k.mod.dev, by: by, c: l, kernel: k.name, finished: make(chan struct{}), watched: make(chan struct{})}
+	f := &flight{dev: k.mod.dev, by: by, c: l, kernel: k, finished: make(chan struct{}), watched: make(chan struct{})}
 	if beside != nil {
 		C.flight_follows(l)
 	} else {
@@ -81,15 +81,15 @@ func (f *flight) end() error {
 	if f.by.race != nil {
 		f.by.race.Finish(unsafe.Pointer(&f.c.raced))
 	}
-	op := f.dev.op("run %s", f.kernel)
+	op := f.dev.op("run %s", f.kernel.name)
 	if f.rc != 0 {
 		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot start an OS thread for each of the kernel's blocks that run at a time: %w", syscall.Errno(f.rc))
 	}
 	switch C.flight_result(f.c) {
 	case C.LAUNCH_FAILED:
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%s", C.GoString(&f.c.text[0]))
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%s", f.kernel.failure(f.c))
 	case C.LAUNCH_CANCELLED:
-		return f.dev.open("run " + f.kernel)
+		return f.dev.open("run " + f.kernel.name)
 	}
 	return nil
 }

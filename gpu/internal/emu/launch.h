@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "explore/engine.h"
+#include "fault.h"
 #include "mscclgo/emu/abi.h"
 #include "race/engine.h"
 
@@ -32,6 +33,10 @@ typedef struct launch {
   _Atomic int claimed;  // by the thread that writes text
   _Atomic int state;    // launch_state, set after text
   char text[512];
+  uint64_t code;                // behind the instruction that failed, or 0
+  uint64_t back;                // where its function would return to, if it calls no other
+  fault_access access;          // of a fault
+  mscclgo_emu_telling telling;  // of what failed
 
   _Atomic int starved;  // 1: there was no memory for a block's stacks
 
@@ -56,14 +61,20 @@ typedef struct launch {
   _Alignas(64) unsigned char arguments[MSCCLGO_EMU_ARGUMENT_BYTES];
 } launch;
 
-// launch_end ends the launch, unless it has ended. Its threads notice when they next
-// yield or wait.
-static inline void launch_end(launch* l, launch_state state, const char* text) {
-  if (atomic_exchange(&l->claimed, 1)) return;
+// launch_claim reports to one thread that it may end the launch, by launch_finish.
+static inline int launch_claim(launch* l) { return !atomic_exchange(&l->claimed, 1); }
+
+// launch_finish ends the launch. Its threads notice when they next yield or wait.
+static inline void launch_finish(launch* l, launch_state state, const char* text) {
   uint32_t n = 0;
   for (; text[n] && n < sizeof(l->text) - 1; n++) l->text[n] = text[n];
   l->text[n] = 0;
   atomic_store_explicit(&l->state, state, memory_order_release);
+}
+
+// launch_end ends the launch, unless it has ended.
+static inline void launch_end(launch* l, launch_state state, const char* text) {
+  if (launch_claim(l)) launch_finish(l, state, text);
 }
 
 // launch_ended reports whether the launch's threads must stop.

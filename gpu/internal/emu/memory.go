@@ -12,12 +12,15 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // mapping is a piece of the address space: own memory, another process's, or
-// host memory.
+// host memory, between two guards.
 type mapping struct {
 	bytes   []byte
+	asked   uint64 // bytes that its owner asked for
+	about   string // what it is and where it was made, for errors
 	base    uint64
 	fd      int // of own device memory, else -1
 	holders atomic.Int32
@@ -33,7 +36,7 @@ func (m *mapping) drop() {
 		return
 	}
 	// Neither fails, as both were opened here.
-	_ = unix.Munmap(m.bytes)
+	_ = unix.MunmapPtr(unsafe.Add(unsafe.Pointer(&m.bytes[0]), -guardBytes), guarded(uint64(len(m.bytes))))
 	if m.fd >= 0 {
 		_ = unix.Close(m.fd)
 	}
@@ -50,17 +53,21 @@ type memory struct {
 	freed bool   // under dev.mu
 }
 
-// add maps size bytes and adds them to the table. fd is -1 for host memory.
-func (d *device) add(op string, size uint64, fd int, own uint64) (*memory, error) {
-	flags := unix.MAP_SHARED
-	if fd < 0 {
-		flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
-	}
-	bytes, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, flags)
+// add maps size bytes, of which asked are used, and adds them to the table. fd is -1 for host memory.
+func (d *device) add(op string, size, asked uint64, fd int, own uint64) (*memory, error) {
+	bytes, err := mapGuarded(size, fd)
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map the memory: %w", err)
 	}
-	m := &mapping{bytes: bytes, base: uint64(uintptr(unsafe.Pointer(&bytes[0]))), fd: -1}
+	what := "memory"
+	switch {
+	case fd < 0:
+		what = "host memory"
+	case own == 0:
+		what = "imported memory"
+	}
+	m := &mapping{bytes: bytes, asked: asked, base: uint64(uintptr(unsafe.Pointer(&bytes[0]))), fd: -1}
+	m.about = what + " of " + d.info.Name + ", allocated at " + race.Caller()
 	m.holders.Store(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +129,7 @@ func (d *device) Alloc(size uint64) (backend.Memory, error) {
 	if err := d.reserve(op, rounded); err != nil {
 		return nil, err
 	}
-	m, err := d.create(op, rounded)
+	m, err := d.create(op, rounded, size)
 	if err != nil {
 		d.unreserve(rounded)
 		return nil, err
@@ -147,12 +154,12 @@ func (d *device) file(op string, size uint64) (int, error) {
 }
 
 // create makes shared memory with a descriptor.
-func (d *device) create(op string, size uint64) (*memory, error) {
+func (d *device) create(op string, size, asked uint64) (*memory, error) {
 	fd, err := d.file(op, size)
 	if err != nil {
 		return nil, err
 	}
-	m, err := d.add(op, size, fd, size)
+	m, err := d.add(op, size, asked, fd, size)
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -223,7 +230,7 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 	if err := d.importable(op, fd, size); err != nil {
 		return nil, err
 	}
-	m, err := d.add(op, size, fd, 0)
+	m, err := d.add(op, size, size, fd, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -369,7 +376,7 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	if size > 1<<46 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "no host has that much memory")
 	}
-	m, err := d.add(op, size, -1, 0)
+	m, err := d.add(op, size, size, -1, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type module struct {
 	dev     *device
 	c       C.module
 	fd      int // open while loaded, since the loader remembers its name; not an os.File, which has a finalizer
+	size    int // of the file
 	object  *object
 	base    uint64 // address that the object's addresses are relative to
 	kernels map[string]*kernel
@@ -48,7 +49,7 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make a memory file: %w", err)
 	}
-	m := &module{dev: d, fd: fd, object: o, kernels: map[string]*kernel{}}
+	m := &module{dev: d, fd: fd, size: len(data), object: o, kernels: map[string]*kernel{}}
 	if err := writeAll(fd, data); err != nil {
 		unix.Close(fd)
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write a memory file: %w", err)

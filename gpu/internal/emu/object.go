@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -24,6 +25,7 @@ type object struct {
 	variables map[string]variable // of the module's memory, by symbol name
 	table     uint64              // the value of tableName's symbol
 	writable  []variable          // the segments with the variables
+	code      []variable          // the segments with the code
 	shared    sharedLayout
 	locals    []local // static __shared__ variables
 }
@@ -67,6 +69,8 @@ func parseObject(data []byte) (*object, error) {
 			o.shared.begin, o.shared.end = p.Filesz, p.Memsz
 		case p.Type == elf.PT_LOAD && p.Flags&elf.PF_W != 0:
 			o.writable = append(o.writable, variable{p.Vaddr, p.Memsz})
+		case p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0:
+			o.code = append(o.code, variable{p.Vaddr, p.Memsz})
 		}
 	}
 	for _, s := range symbols {
@@ -98,6 +102,11 @@ func parseObject(data []byte) (*object, error) {
 		return nil, errors.New("the image's thread-local storage does not have the layout of package devicecode")
 	}
 	return o, nil
+}
+
+// executes reports whether an address is of the object's code.
+func (o *object) executes(address uint64) bool {
+	return slices.ContainsFunc(o.code, func(v variable) bool { return address-v.address < v.size })
 }
 
 // staticShared returns the bytes of __shared__ variables that are declared in the

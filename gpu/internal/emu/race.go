@@ -10,7 +10,7 @@ import "github.com/mscclgo/mscclgo/internal/race"
 // watch gives a mapping a shadow. fd is that of its memory, or -1 for memory of the host.
 func (d *device) watch(m *mapping, fd int) {
 	if d.race != nil {
-		d.race.Map(d.info.Name, m.base, uint64(len(m.bytes)), fd)
+		d.race.Map(d.info.Name, m.base, uint64(len(m.bytes)), m.asked, fd)
 	}
 }
 

@@ -14,7 +14,7 @@ namespace emu {
                                                                        const char* function) {
   char text[384];
   snprintf(text, sizeof(text), "%s:%d: %s: assertion `%s' failed", file, line, function, condition);
-  fail(text);
+  fail(text, nullptr);
 }
 
 }  // namespace emu

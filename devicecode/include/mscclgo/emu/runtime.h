@@ -110,10 +110,10 @@ __forceinline__ void spinHint(const volatile void* address, uint64_t value) {
   if (++t->looks % 1024 == 0) t->block->runtime->yield(t, MSCCLGO_EMU_WORKING);
 }
 
-// fail ends the kernel. The stream's next Synchronize returns the text.
-[[noreturn]] inline void fail(const char* text) {
+// fail ends the kernel. The stream's next Synchronize returns the text, with the line of code.
+[[noreturn]] inline void fail(const char* text, const void* code, mscclgo_emu_telling telling = {}) {
   mscclgo_emu_thread* t = self();
-  t->block->runtime->fail(t, text);
+  t->block->runtime->fail(t, text, code, telling);
   __builtin_unreachable();
 }
 
@@ -149,7 +149,9 @@ inline void __nanosleep(unsigned nanoseconds) {
   t->block->runtime->sleep(t, nanoseconds);
 }
 
-[[noreturn]] inline void __trap() { ::mscclgo::emu::fail("__trap()"); }
+[[noreturn]] inline __attribute__((noinline)) void __trap() {
+  ::mscclgo::emu::fail("__trap()", __builtin_return_address(0));
+}
 inline void __brkpt() {}
 
 namespace mscclgo {
