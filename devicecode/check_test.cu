@@ -39,7 +39,26 @@ extern "C" __global__ void inboxes(GroupHandle group, uint64_t index) {
   Inboxes<LL8Packet> inboxes(group);
   inboxes.begin();
   inboxes.send(peer(group, 1), index, {});
+  inboxes.end();
 }
+
+// open does not end a call.
+extern "C" __global__ void open(GroupHandle group) {
+  Inboxes<LL8Packet> inboxes(group);
+  inboxes.begin();
+}
+
+// one has one thread make a call that is the block's, and the others end, or come to a barrier of theirs.
+extern "C" __global__ void one(GroupHandle group, uint32_t which) {
+  if (threadIdx.x == 7) {
+    if (which < 2) group.barrier();
+    if (which == 2) group.nextEpoch();
+    if (which == 3) Rounds(group, 0).signal();
+  }
+  if (which == 1) __syncthreads();
+}
+
+extern "C" __global__ void window(GroupHandle group) { *group.window(2) = 1; }
 
 extern "C" __global__ void warps(GroupHandle group) { Inboxes<LL128Packet> inboxes(group); }
 

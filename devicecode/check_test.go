@@ -77,7 +77,7 @@ func (b *checkBed) misuses() []misuse {
 		return c
 	}
 	at := "block (1,0,0), thread (3,0,0): "
-	return []misuse{
+	all := []misuse{
 		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(155000), uint64(0), uint64(10016)}, at + "put of 10016 bytes at 155000 to rank 2, whose buffer has 160112", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(0), uint64(149999), uint64(2)}, at + "put of 2 bytes from this rank's buffer at 149999, which has 150000", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(0), ^uint64(0), uint64(0), uint64(2)}, at + "put of 2 bytes at 18446744073709551615 to rank 2, whose buffer has 160112", 2},
@@ -100,10 +100,21 @@ func (b *checkBed) misuses() []misuse {
 		{"count", flat(1, 32), []any{group, uint32(256)}, "Rounds of block 256 of a group, which has 256", -1},
 		{"inboxes", flat(1, 1), []any{group, uint64(64)}, "send of packet 64, and an inbox of the group's scratch has 64 of 8 bytes", -1},
 		{"inboxes", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group, uint64(0)}, "Inboxes in a grid of (1,1,1) blocks of (8,4,1) threads: both must have one dimension", -1},
+		{"one", flat(1, 256), []any{group, uint32(0)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", -1},
+		{"one", flat(1, 64), []any{group, uint32(2)}, "a nextEpoch of a group by 1 of 64 threads", -1},
+		{"one", flat(1, 64), []any{group, uint32(3)}, "a signal of Rounds of a group by 1 of 64 threads", -1},
+		{"window", flat(1, 1), []any{group}, "the window of rank 2 of a group of 2 ranks", -1},
 		{"warps", flat(1, 48), []any{group}, "Inboxes in blocks of 48 threads: the packets need blocks of whole warps, of 32", -1},
 		{"each", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group}, "forEachRank in a grid", -1},
 		{"linesOf", flat(1, 48), []any{b.data, b.data}, "putPackets: 48 threads", -1},
 	}
+	if b.device.Info().Arch == devicecode.ArchEmu { // GPUs do not look for these
+		all = append(all, []misuse{
+			{"open", flat(1, 64), []any{group}, "call 1 of the group began with Inboxes and has not ended: every thread calls end() of them", -1},
+			{"one", flat(1, 256), []any{group, uint32(1)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", -1},
+		}...)
+	}
+	return all
 }
 
 // run launches a kernel and returns its error.

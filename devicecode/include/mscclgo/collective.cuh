@@ -193,6 +193,21 @@ class Inboxes {
 #endif
   }
 
+#if defined(MSCCLGO_EMU)
+  // It ends the kernel where the call has not ended though no wait has failed: the next would take its
+  // packets for its own. A group that has failed ends no calls.
+  MSCCLGO_DEVICE ~Inboxes() {
+    if (epoch_ == 0 || emu::self()->calls != before_) return;
+    const GroupStatus* status = group_.watch.status;
+    if (status != nullptr && (load<Scope::System, Order::Relaxed>(&status->aborted) != 0 ||
+                              load<Scope::System, Order::Relaxed>(&status->faulted) != 0 ||
+                              load<Scope::System, Order::Relaxed>(&status->firstFailed) != 0))
+      return;
+    detail::fault(group_.watch, kNoPeer, "call ", epoch_,
+                  " of the group began with Inboxes and has not ended: every thread calls end() of them");
+  }
+#endif
+
   // begin learns the call's number. Every thread calls it first, after awaitPrevious(), or
   // sendFirst(), which does both. It does nothing the second time.
   MSCCLGO_DEVICE void begin() {
@@ -200,6 +215,9 @@ class Inboxes {
     span_ = detail::Span(group_.watch.trace());
     epoch_ = group_.epoch();
     arrived_ = group_.arrived();
+#if defined(MSCCLGO_EMU)
+    before_ = emu::self()->calls;
+#endif
   }
 
   // relaxedBarrier is that of the group, the kernel's first, and waits for no load.
@@ -379,7 +397,8 @@ class Inboxes {
   // threads together are more than a link has under way.
   static constexpr uint32_t kAhead = 3;
 
-  // end ends the call. Every thread calls it once, last, unless a wait has failed.
+  // end ends the call. Every thread calls it once, last, unless a wait has failed. An emulated device ends a
+  // kernel that leaves it out.
   MSCCLGO_DEVICE void end() const {
     group_.nextEpoch(epoch_);
     if (threadIdx.x == 0) span_.end(TraceKind::Packets, group_.watch, 0, epoch_);
@@ -480,6 +499,9 @@ class Inboxes {
   uint32_t capacity_;      // packets of an inbox
   uint32_t epoch_ = 0;     // the call's number, set by begin()
   uint32_t arrived_ = 0;   // the barriers before it, likewise
+#if defined(MSCCLGO_EMU)
+  uint32_t before_ = 0;  // the calls that the thread had ended
+#endif
 };
 
 namespace detail {

@@ -115,8 +115,11 @@ struct GroupHandle {
 
   // nextEpoch with the call's epoch(), for callers that have it, does not load it again.
   MSCCLGO_DEVICE void nextEpoch(uint32_t now) const {
+#if defined(MSCCLGO_EMU)
+    ++emu::self()->calls;
+#endif
     if (now == 0xffffffffu) return restart();
-    __syncthreads();
+    gather("nextEpoch");
     for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
       epochs[b] = now;
   }
@@ -126,14 +129,14 @@ struct GroupHandle {
   // blocks wrote before it, all of them see after it (release and acquire at system
   // scope).
   MSCCLGO_DEVICE WaitResult barrier() const {
-    __syncthreads();
+    gather("barrier");
     return meet<Order::Release, Order::Acquire>(arrived());
   }
 
   // relaxedBarrier is barrier() without the memory ordering: for the start of a call, to
   // learn that the peers have begun theirs.
   MSCCLGO_DEVICE WaitResult relaxedBarrier() const {
-    __syncthreads();
+    gather("barrier");
     return relaxedBarrier(arrived());
   }
 
@@ -210,6 +213,20 @@ struct GroupHandle {
     return met;
   }
 
+  // gather is __syncthreads(). It ends the kernel where not all threads of the block have called it, if
+  // MSCCLGO_CHECK is defined: others have ended, or came to a __syncthreads() of theirs.
+  MSCCLGO_DEVICE void gather(const char* what) const {
+#if defined(MSCCLGO_CHECK)
+    const uint32_t all = blockDim.x * blockDim.y * blockDim.z, called = uint32_t(__syncthreads_count(1));
+    if (called == all) return;
+    detail::fault(watch, kNoPeer, "a ", what, " of a group by ", called, " of ", all,
+                  " threads: every thread of the block calls it");
+#else
+    (void)what;
+    __syncthreads();
+#endif
+  }
+
   // checkRank ends the kernel where the group has no such rank, or it was compiled for fewer ranks, if
   // MSCCLGO_CHECK is defined; see check.cuh.
   MSCCLGO_DEVICE void checkRank(uint32_t of) const {
@@ -262,7 +279,7 @@ class Rounds {
   // (release at system scope).
   MSCCLGO_DEVICE void signal(uint32_t rounds = 1) {
     detail::Span span(group_.watch.trace());
-    __syncthreads();
+    group_.gather("signal of Rounds");
     round_ += rounds;
     for (uint32_t peer = threadIdx.x; peer < group_.size; peer += blockDim.x) {
       if (peer != group_.rank)
@@ -292,7 +309,7 @@ class Rounds {
   // end records how many rounds there were. One block calls it, last, when no block of
   // this rank makes a Rounds of the number any more.
   MSCCLGO_DEVICE void end(uint32_t rounds) const {
-    __syncthreads();
+    group_.gather("end of Rounds");
     if (threadIdx.x == 0) group_.arrivals[block_] = start_ + rounds;
   }
 

@@ -57,7 +57,7 @@ typedef struct mscclgo_emu_block {
   const uint64_t* watched;
 } mscclgo_emu_block;
 
-// A CUDA thread. The members after `lane` belong to spinHint of runtime.h.
+// A CUDA thread. The members from `polls` to `steps` belong to runtime.h.
 typedef struct mscclgo_emu_thread {
   mscclgo_emu_block* block;
   mscclgo_emu_dim index;
@@ -67,6 +67,7 @@ typedef struct mscclgo_emu_thread {
   const volatile void* polled;
   uint64_t seen;
   uint32_t steps;
+  uint32_t calls;  // of groups, that it has ended; of group.cuh
 } __attribute__((aligned(64))) mscclgo_emu_thread;
 
 // What the lanes of a warp do together. The comments tell what each lane gets.
