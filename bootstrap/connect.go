@@ -90,7 +90,8 @@ const opConnect = "bootstrap: connect"
 // all get an ErrInvalid that names them. When the first rank's time is up, all
 // ranks that came get an ErrTimeout that lists those that did not, and if all came but
 // one does not connect to the others, one that names it. If a rank dies meanwhile, all
-// others get an ErrRemote whose peer it is. If no rank of
+// others get an ErrRemote whose peer it is; so they do if rank 0 lacks descriptors for the ranks at
+// the rendezvous that it opens, which itself gets an ErrSystem. If no rank of
 // this group answers at the id's address, the error is an ErrTimeout if nobody
 // answers, and an ErrInvalid if somebody else does.
 //
@@ -115,6 +116,7 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 		if hosted, err = hostRendezvous(ctx, o.ID, o.Logger); err != nil {
 			return nil, err
 		}
+		hosted.expect(o.Size)
 	}
 	b, nc, err := join(ctx, o, hosted)
 	if err == nil {
@@ -126,7 +128,10 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 		b.Close()
 	}
 	if hosted != nil {
-		hosted.awaitRefused(ctx, o.Size, 2*time.Second)
+		if ctx.Err() == nil {
+			hosted.giveUp(err)
+		}
+		hosted.awaitRefused(ctx, 2*time.Second)
 		hosted.Close()
 	}
 	return nil, err
@@ -148,15 +153,27 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *puls
 			j.ln.Close()
 		}
 	}()
+	trying := ctx
+	if hosted != nil {
+		var end context.CancelFunc
+		trying, end = hosted.unlessRefused(ctx)
+		defer end()
+	}
 	var lastErr error
+	var short time.Time // since when this process lacks descriptors
 	const first = 5 * time.Millisecond
 	for pause := first; ; pause = min(2*pause, 500*time.Millisecond) {
 		joins := j.joins
-		table, nc, err := j.attempt(ctx, hosted != nil)
+		table, nc, err := j.attempt(trying, hosted != nil)
 		if err == nil {
 			b := newBootstrap(o, j.member, table, j.ln, hosted)
 			j.ln = nil
 			return b, nc, nil
+		}
+		if hosted != nil {
+			if v := hosted.why(); v != nil {
+				return nil, nil, j.refused(*v)
+			}
 		}
 		// An error of the library is a verdict; others are worth another try.
 		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
@@ -170,6 +187,13 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *puls
 			j.broke, pause = time.Now(), first
 		case j.joins > 0 && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
 			return nil, nil, j.lostRendezvous(err)
+		case !handshake.Shortage(err):
+			short = time.Time{}
+		case short.IsZero():
+			short = time.Now()
+		case time.Since(short) > shortTime:
+			return nil, nil, mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "this rank cannot connect to the rendezvous at %s, as its process lacks descriptors or memory: %w; raise its limits (ulimit -n)",
+				o.ID.Addr(), err).At(o.Rank, mscclgo.NoRank)
 		}
 		if sleep(ctx, pause) != nil {
 			return nil, nil, j.gaveUp(ctx, lastErr)
@@ -284,10 +308,21 @@ func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error
 		if err != nil {
 			return nil, err
 		}
-		j.report(v)
-		return nil, mscclgo.Errorf(v.kind, opConnect, "%s", v.text).At(j.o.Rank, v.rank)
+		return nil, j.refused(v)
 	}
 	return nil, fmt.Errorf("the rendezvous sent a frame of kind %d", f.kind)
+}
+
+// refused returns this rank's error for a refusal. A fault of the system is one of a peer, unless it is this rank's.
+func (j *joiner) refused(v refusal) error {
+	switch {
+	case v.kind == mscclgo.ErrSystem && v.rank == j.o.Rank:
+		v.rank = mscclgo.NoRank
+	case v.kind == mscclgo.ErrSystem:
+		v.kind = mscclgo.ErrRemote
+	}
+	j.report(v)
+	return mscclgo.Errorf(v.kind, opConnect, "%s", v.text).At(j.o.Rank, v.rank)
 }
 
 // dial tries all addresses of the rendezvous at the same time and keeps the first

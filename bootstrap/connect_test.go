@@ -56,6 +56,33 @@ func TestDisagreementHostedByRankZero(t *testing.T) {
 	}
 }
 
+// Rank 0 has a smaller world size than the others, of which some come when it knows that.
+func TestRankZeroWithASmallerSize(t *testing.T) {
+	noLeaks(t)
+	probe := rendezvous(t, quiet)
+	probe.Close()
+	id, err := NewUniqueID(probe.ID().Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	start := time.Now()
+	late := make(chan error, 2)
+	for rank := 2; rank < 4; rank++ {
+		time.AfterFunc(300*time.Millisecond, func() {
+			_, err := Connect(ctx, Options{Rank: rank, Size: 4, ID: id})
+			late <- err
+		})
+	}
+	_, errs := connectAll(ctx, []Options{{Rank: 0, Size: 2, ID: id}, {Rank: 1, Size: 4, ID: id}})
+	for _, err := range append(errs, <-late, <-late) {
+		wantError(t, err, mscclgo.ErrInvalid, "disagree on the world size", "2", "4")
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
 func TestMissingRanks(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)

@@ -126,7 +126,7 @@ func decodeRefusal(b []byte) (refusal, error) {
 		return v, fmt.Errorf("malformed refusal: %w", err)
 	}
 	switch v.kind {
-	case mscclgo.ErrInvalid, mscclgo.ErrTimeout, mscclgo.ErrAborted, mscclgo.ErrRemote:
+	case mscclgo.ErrInvalid, mscclgo.ErrTimeout, mscclgo.ErrAborted, mscclgo.ErrRemote, mscclgo.ErrSystem:
 	default:
 		return v, errors.New("malformed refusal: a rendezvous has none of that kind")
 	}

@@ -270,6 +270,7 @@ func (r *Rendezvous) meetAgain() {
 func (r *Rendezvous) admit(m *member) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.largest = max(r.largest, m.join.size)
 	if r.mayMeetAgain(m) {
 		if r.meetAgain(); r.refused != nil {
 			r.tell(m, *r.refused)
@@ -282,8 +283,10 @@ func (r *Rendezvous) admit(m *member) bool {
 		return false
 	case r.refused != nil:
 		late := *r.refused
-		late.text = fmt.Sprintf("this rank came too late: the group gave up at %s, %v ago: %s",
-			r.gaveUp.Format(time.TimeOnly), time.Since(r.gaveUp).Round(time.Millisecond), late.text)
+		if late.kind != mscclgo.ErrInvalid && late.kind != mscclgo.ErrSystem { // these are not of time
+			late.text = fmt.Sprintf("this rank came too late: the group gave up at %s, %v ago: %s",
+				r.gaveUp.Format(time.TimeOnly), time.Since(r.gaveUp).Round(time.Millisecond), late.text)
+		}
 		r.tell(m, late)
 		return true
 	case r.table != nil && r.failure != nil:
@@ -291,16 +294,20 @@ func (r *Rendezvous) admit(m *member) bool {
 			"this rank came too late: the group of %d ranks was complete and rank %d failed: %s", r.size, r.failure.rank, r.failure.text)})
 		return true
 	case r.table != nil:
-		at := "no address"
-		if m.rank >= 0 && m.rank < r.size {
-			at = r.addrs[m.rank]
+		text := fmt.Sprintf("the group of %d ranks is complete already", r.size)
+		if m.join.size != r.size || m.rank >= r.size {
+			text += fmt.Sprintf(", and this rank, %d, has a world size of %d: give all ranks the same", m.rank, m.join.size)
+		} else {
+			text += fmt.Sprintf("; rank %d is at %s: is there a second rank %d, or is the unique id of an earlier run?", m.rank, r.addrs[m.rank], m.rank)
 		}
-		r.tell(m, refusal{mscclgo.ErrInvalid, mscclgo.NoRank, fmt.Sprintf(
-			"the group of %d ranks is complete already; rank %d is at %s: is there a second rank %d, or is the unique id of an earlier run?",
-			r.size, m.rank, at, m.rank)})
+		r.tell(m, refusal{mscclgo.ErrInvalid, mscclgo.NoRank, text})
 		return true
 	case len(r.members) == 0 && len(r.lost) == 0:
 		r.size, r.tls, r.first = m.join.size, m.join.tls, m.rank
+		if r.checkRoom(r.size); r.refused != nil {
+			r.tell(m, *r.refused)
+			return true
+		}
 	case old != nil && old.join.process == m.join.process:
 		old.nc.Close() // it lost that connection and tries again
 	}
@@ -455,9 +462,9 @@ func (r *Rendezvous) expire() {
 	r.refuse(why)
 }
 
-// awaitRefused returns when all size ranks of a group that cannot form have heard why,
-// or after patience.
-func (r *Rendezvous) awaitRefused(ctx context.Context, size int, patience time.Duration) {
+// awaitRefused returns when all ranks of a group that cannot form have heard why, but for rank 0, which calls it, or after
+// patience. They are as many as the rank says that has the largest world size.
+func (r *Rendezvous) awaitRefused(ctx context.Context, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -465,7 +472,7 @@ func (r *Rendezvous) awaitRefused(ctx context.Context, size int, patience time.D
 		over := r.refused == nil
 		if !over {
 			over = true
-			for rank := range size {
+			for rank := 1; rank < r.largest; rank++ {
 				over = over && r.told[rank]
 			}
 		}

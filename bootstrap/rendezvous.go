@@ -39,7 +39,9 @@ type Rendezvous struct {
 	member *handshake.Member
 
 	mu      sync.Mutex
+	used    int             // descriptors of this process when it began
 	size    int             // the world size of the first rank that came
+	largest int             // of the world sizes that ranks came with
 	tls     bool            // whether that rank encrypts
 	first   int             // that rank
 	members map[int]*member // that came, and have neither left nor connected
@@ -142,9 +144,10 @@ func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous
 	r := &Rendezvous{
 		id: id, log: logger(log), member: id.member(handshake.Either),
 		members: map[int]*member{}, lost: map[int]*time.Timer{}, told: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
-		ended: map[int]string{},
+		ended: map[int]string{}, used: handshake.Descriptors(),
 	}
 	r.acc = handshake.NewAcceptor("bootstrap", r.log, r.shake, ln)
+	r.acc.WhenShort(shortTime, r.short)
 	return r
 }
 

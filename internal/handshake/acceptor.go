@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -25,7 +24,7 @@ const (
 	logEvery = time.Second // a stranger must not fill the log either
 
 	minBackOff = 5 * time.Millisecond
-	maxBackOff = time.Second
+	maxBackOff = 250 * time.Millisecond
 )
 
 // An Acceptor runs the handshakes of listening sockets.
@@ -260,11 +259,7 @@ func (a *Acceptor) warn(what string, args ...any) {
 
 // maxHalfOpen returns MaxHalfOpen, or less if this process may have few descriptors.
 func maxHalfOpen() int {
-	var r syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {
-		return MaxHalfOpen
-	}
-	return int(max(8, min(uint64(r.Cur)/16, MaxHalfOpen)))
+	return max(8, min(DescriptorLimit()/16, MaxHalfOpen))
 }
 
 // Stop closes the listeners and ends the handshakes under way. It is safe to call

@@ -2,6 +2,8 @@ package handshake
 
 import (
 	"errors"
+	"math"
+	"os"
 	"syscall"
 )
 
@@ -14,4 +16,22 @@ func Shortage(err error) bool {
 		}
 	}
 	return false
+}
+
+// DescriptorLimit returns how many descriptors this process may have open.
+func DescriptorLimit() int {
+	var r syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {
+		return math.MaxInt32
+	}
+	return int(min(r.Cur, math.MaxInt32))
+}
+
+// Descriptors returns how many it has open, or 0 where that cannot be found out.
+func Descriptors() int {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(open) - 1 // without the folder's
 }
