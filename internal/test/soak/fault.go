@@ -21,6 +21,8 @@ type fault struct {
 	either bool
 	// miscounts is set if the victim signals more or less often than its peers wait.
 	miscounts bool
+	// disagree is set if the group cannot form, as ranks disagree: no rank is to blame.
+	disagree bool
 	// network is set if the fault is one of the network between hosts.
 	network bool
 }
@@ -51,5 +53,7 @@ var faults = []fault{
 	{name: "link down", bound: time.Second, beats: true, outside: true, network: true},
 	{name: "packets dropped", harmless: true, network: true},
 	{name: "few descriptors", harmless: true},
+	{name: fewAtRankZero, bound: forms},
+	{name: sizesDiffer, bound: forms, disagree: true},
 	{name: "launcher killed", bound: time.Second, outside: true},
 }

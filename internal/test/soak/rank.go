@@ -87,6 +87,9 @@ func rank(text string) {
 	}
 	before := takeStock()
 	end := report{Event: "end"}
+	if err := t.keepFromForming(); err != nil {
+		panic(err)
+	}
 	var err error
 	if t.Elastic != "" {
 		end.Again, err = w.twice(ctx)

@@ -102,6 +102,9 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 		r.Timeout = time.Minute // in which the victim compiles
 	}
 	r.Victim = random.IntN(r.ranks)
+	if f.name == fewAtRankZero {
+		r.Victim = 0
+	}
 	r.At = random.IntN(r.Steps)
 	r.span = span
 	r.delay = time.Duration(random.Float64() * float64(span))
@@ -404,6 +407,11 @@ func (r *run) group() (outcome, error) {
 			return outcome{}, err
 		}
 	}
+	if r.fault.name == fewAtRankZero || r.fault.name == sizesDiffer {
+		if id, err = r.hosted(); err != nil {
+			return outcome{}, err
+		}
+	}
 	if r.reform {
 		elastic, err := bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: 1, Max: r.ranks - 1, Settle: settle})
 		if err != nil {
@@ -416,6 +424,9 @@ func (r *run) group() (outcome, error) {
 		env := []string{"MSCCLGO_TRANSPORTS=" + r.transports[rank]}
 		if r.fault.name == "disk full" && rank == r.Victim {
 			env = append(env, "TMPDIR="+r.disk(), "MSCCLGO_CACHE="+r.disk())
+		}
+		if r.fault.name == sizesDiffer && rank == r.Victim {
+			env = append(env, "WORLD_SIZE="+r.otherSize(), "LOCAL_WORLD_SIZE="+r.otherSize())
 		}
 		return env
 	})
@@ -573,6 +584,7 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 				say(i, "has no error")
 			}
 		case r.fault.either && strings.Contains(end.Text, fmt.Sprintf("rank %d", r.Victim)):
+		case r.fault.disagree && end.Peer == mscclgo.NoRank && end.Kind == mscclgo.ErrInvalid.Error():
 		case end.Peer != r.Victim:
 			say(i, "blames rank %d: %s", end.Peer, end.Text)
 		}
