@@ -263,7 +263,8 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 		buffers = append(buffers, side.b)
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
-	if r.calledV == nil { // which may wait for the other ranks
+	first := r.calledV == nil
+	if first { // which may wait for the other ranks
 		if err := mayWait(s, "call of Runner.AllToAllV", ""); err != nil {
 			return wrap(r.comm, op, err)
 		}
@@ -275,12 +276,12 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err != nil {
 		return wrap(r.comm, op, err)
 	}
-	if r.calledV == nil {
+	if first {
 		if err := r.tieV(context.Background()); err != nil {
 			return wrap(r.comm, op, err)
 		}
 	}
-	return r.order.do(s, &orderedCall{op, description, []use{r, r.calledV}, buffers, l.queue})
+	return r.order.do(s, &orderedCall{op, description, first, []use{r, r.calledV}, buffers, l.queue})
 }
 
 // tieV makes what graphs of calls on any buffers hold on to. The caller holds mu. Collective if none was

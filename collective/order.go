@@ -73,6 +73,7 @@ const mostCaptured = 64
 type orderedCall struct {
 	op          string // for errors
 	description string // for the other ranks; "" if they need not make the call
+	matched     bool   // compared with theirs already, and numbered, before what the first such call prepares
 	// What must be open when a graph that holds the call is launched. Buffers, of which some may
 	// be nil, were checked for the call itself.
 	uses    []use
@@ -162,7 +163,11 @@ func (o *order) add(s *gpu.Stream, c *orderedCall) error {
 	if err := o.follow(s); err != nil {
 		return err
 	}
-	if err := o.match(c.description, ""); err != nil {
+	description := c.description
+	if c.matched {
+		description = ""
+	}
+	if err := o.match(description, ""); err != nil {
 		return err
 	}
 	err = c.queue(s)
@@ -398,7 +403,7 @@ func (o *order) launch(s *gpu.Stream, c *captured, launch func() error) error {
 	if c.text == "" && c.calls > 0 {
 		c.text = fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
 	}
-	if err := o.add(s, &orderedCall{op, c.text, c.uses, c.buffers, func(*gpu.Stream) error { return launch() }}); err != nil {
+	if err := o.add(s, &orderedCall{op, c.text, false, c.uses, c.buffers, func(*gpu.Stream) error { return launch() }}); err != nil {
 		return wrap(o.comm, op, err)
 	}
 	return nil

@@ -291,7 +291,7 @@ func TestFirstUseInCapture(t *testing.T) {
 	})
 }
 
-// TestDifferentCalls has the ranks make calls that differ.
+// TestDifferentCalls has the ranks make second calls that differ.
 func TestDifferentCalls(t *testing.T) {
 	for name, second := range map[string]func(m *member, s *gpu.Stream, b [2]*gpu.Buffer) error{
 		"count": func(m *member, s *gpu.Stream, b [2]*gpu.Buffer) error {
@@ -333,7 +333,7 @@ func TestDifferentCalls(t *testing.T) {
 				return errors.Join(c.close(), m.runner.Close(m.ctx), errDiffer)
 			}, errDiffer)
 			told := errors.Join(<-failed, <-failed)
-			if !errors.Is(told, mscclgo.ErrInvalid) || !strings.Contains(told.Error(), "100 i32") {
+			if !errors.Is(told, mscclgo.ErrInvalid) || !strings.Contains(told.Error(), "100 i32") || !strings.Contains(told.Error(), "call 2: rank") {
 				t.Errorf("the ranks say %v", told)
 			}
 		})

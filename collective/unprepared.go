@@ -185,7 +185,8 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.plans[key]
-	if p == nil || r.closed.Load() {
+	first := p == nil
+	if first || r.closed.Load() {
 		if err := r.usable(key.name()); err != nil {
 			return err
 		}
@@ -217,6 +218,7 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 		return err
 	}
 	p.buffers = append(p.buffers[:0], in, out)
+	p.matched = first
 	err := r.order.do(s, &p.orderedCall)
 	p.in, p.out = nil, nil
 	clear(p.buffers)

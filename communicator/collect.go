@@ -276,9 +276,11 @@ func (k *call) read(rank int, b []byte) (content []byte, last claim, failed *par
 	switch {
 	case name == k.name && (number == k.number || name == closing):
 	case name == closing:
-		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "it closed its communicator while this rank is in call %d, %q", k.number, k.name)
+		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "it closed its communicator while this rank is in a call %q", k.name)
+	case name == k.name: // the numbers count what the library calls too
+		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "it has made %d calls on the host before this %q, and this rank %d, the library's own among them; all ranks must make the same calls in the same order, and a call that ended with its context counts too", number-1, name, k.number-1)
 	default:
-		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call %d is %q, this rank's is call %d, %q; all ranks must make the same calls in the same order, and a call that ended with its context counts too", number, name, k.number, k.name)
+		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call is %q, and this rank's %q; all ranks must make the same calls in the same order, and a call that ended with its context counts too", name, k.name)
 	}
 	return content, last, failed, nil
 }
