@@ -28,7 +28,7 @@ from ._array import Array, Pointer
 from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels, StreamPort
 from ._config import Config
 from ._elastic import Elastic, Member
-from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
+from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError, a_kind
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, call, integer, library
 from ._messages import Messages
@@ -201,7 +201,7 @@ def set_log(function: Optional[Callable[[int, str], None]], level: int = 0) -> N
     this package, nor take a lock that a thread holds in a call. None ends it."""
     global _log
     if function is not None and not callable(function):
-        raise InvalidError(f"mscclgo: set_log: the function is None or a function, not a {type(function).__name__}")
+        raise InvalidError(f"mscclgo: set_log: the function is None or a function, not {a_kind(function)}")
     number = integer("set_log: level", level)
 
     def receive(_user: Any, at: int, text: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, NoReturn
 
 from ._array import Array, Pointer
 from ._channels import HANDLES, SETS, PeerMemory, Pipes, _Channels
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind, article
 from ._memory import BITS, is_scalar
 from ._library import KIND_BOOL, KIND_ENUM, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UINT, ParameterType
 
@@ -53,7 +53,7 @@ class Packer:
         self._size = size = described.bytes
         self._type = described.type.decode("utf-8", "replace")
         name = described.name.decode("utf-8", "replace") or str(number)
-        is_what = f"is {_a(self._type)}" if self._type else f"has {size} bytes"
+        is_what = f"is {article(self._type)}" if self._type else f"has {size} bytes"
         self._refusal = f"mscclgo: launch {kernel}: parameter {name} {is_what}, and "
 
         kind = described.kind
@@ -112,13 +112,13 @@ class Packer:
 
     def _refuse_kind(self, argument: Any, takes: str) -> NoReturn:
         what = f" ({_value(argument)})" if isinstance(argument, (int, float)) else ""
-        self._refuse(f"takes {takes}, not {_a(type(argument).__name__)}{what}")
+        self._refuse(f"takes {takes}, not {a_kind(argument)}{what}")
 
     def _refuse_range(self, argument: Any) -> NoReturn:
         self._refuse(f"{_value(argument)} is out of its range")
 
     def _refuse_size(self, argument: Any, size: int) -> NoReturn:
-        self._refuse(f"{_a(type(argument).__name__)} has {size} bytes, not {self._size}")
+        self._refuse(f"{a_kind(argument)} has {size} bytes, not {self._size}")
 
     def _integer(self, argument: Any, held: List[Any]) -> int:
         if isinstance(argument, int):
@@ -292,10 +292,6 @@ def _elements(described: ParameterType, name: str) -> Optional[FrozenSet[str]]:
 def _value(number: Any) -> str:
     """Returns a number for an error. Python prints no int of thousands of digits."""
     return f"a number of {number.bit_length()} bits" if isinstance(number, int) and number.bit_length() > 128 else str(number)
-
-
-def _a(name: str) -> str:
-    return f"{'an' if name[:1] in 'AEIaeio' or name.startswith('uns') else 'a'} {name}"
 
 
 def _text(error: Exception) -> str:

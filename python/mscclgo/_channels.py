@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Tuple
 
 from ._array import Array, Pointer
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind
 from ._library import CHANNEL_SET_BYTES, PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, Owner, call, integer, library, make, text
 from ._messages import rank
 from ._stream import Stream
@@ -33,7 +33,7 @@ class _Channels(Owner):
     def __init__(self, group: Group, proxy: Tuple[int, ...], local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
         for array in (local, inbox):
             if array is not None and not isinstance(array, Array):
-                raise InvalidError(f"mscclgo: channels take an Array, of group.empty, group.array or group.wrap, not a {type(array).__name__}")
+                raise InvalidError(f"mscclgo: channels take an Array, of group.empty, group.array or group.wrap, not {a_kind(array)}")
             if array is not None:
                 array.pointer  # raises if it was closed
         options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else text("channels: the name", name))
@@ -265,7 +265,7 @@ class Pipes(Owner):
     ) -> None:
         if buffer is not None:
             if not isinstance(buffer, Array):
-                raise InvalidError(f"mscclgo: pipes take an Array, of group.empty, group.array or group.wrap, not a {type(buffer).__name__}")
+                raise InvalidError(f"mscclgo: pipes take an Array, of group.empty, group.array or group.wrap, not {a_kind(buffer)}")
             buffer.pointer  # raises if it was closed
         receivers, senders = _ranks("to", to), _ranks("from_", from_)
         options = PipeOptions(
@@ -334,7 +334,7 @@ class PeerMemory(Owner):
 
     def __init__(self, group: Group, array: Array) -> None:
         if not isinstance(array, Array):
-            raise InvalidError(f"mscclgo: ranks share an Array, of group.empty, group.array or group.wrap, not a {type(array).__name__}")
+            raise InvalidError(f"mscclgo: ranks share an Array, of group.empty, group.array or group.wrap, not {a_kind(array)}")
         array.pointer  # raises if it was closed
         self._array: Optional[Array] = array
         self._group = group

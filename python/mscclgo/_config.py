@@ -7,7 +7,7 @@ import dataclasses
 import os
 from typing import Any, Optional, Sequence, Union
 
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind
 from ._library import GroupConfig, integer
 
 
@@ -59,7 +59,7 @@ def pack(config: Optional[Config]) -> Optional[GroupConfig]:
     if config is None:
         return None
     if not isinstance(config, Config):
-        raise InvalidError(f"mscclgo: config: a {type(config).__name__} is given, and mscclgo.Config(...) is needed")
+        raise InvalidError(f"mscclgo: config: {a_kind(config)} is given, and mscclgo.Config(...) is needed")
     transports = config.transports
     if transports is not None and not transports:
         raise InvalidError("mscclgo: config: there are no transports; None is all of them")

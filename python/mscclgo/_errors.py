@@ -46,10 +46,24 @@ class SystemError(Error):
 
 def reason(error: BaseException) -> str:
     """Returns what an exception says, also if it cannot say it."""
+    name = type(error).__name__
     try:
-        return f"{type(error).__name__}: {error}"
+        text = str(error)
     except BaseException as another:
-        return f"{type(error).__name__}, whose text raised {type(another).__name__}"
+        return f"{name}, whose text raised {type(another).__name__}"
+    if text:
+        return f"{name}: {text}"
+    return f"interrupted ({name})" if isinstance(error, KeyboardInterrupt) else name
+
+
+def article(name: str) -> str:
+    """Returns a name with its indefinite article."""
+    return f"{'an' if name[:1] in 'AEIaeio' or name.startswith('uns') else 'a'} {name}"
+
+
+def a_kind(value: object) -> str:
+    """Returns the name of a value's type, with its article, for errors."""
+    return article(type(value).__name__)
 
 
 def encode(text: str, room: Optional[int] = None) -> bytes:

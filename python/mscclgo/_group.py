@@ -14,7 +14,7 @@ from . import _compiler, _memory, _module
 from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels
 from ._config import Config, pack
-from ._errors import Error, InvalidError, UnsupportedError, encode, reason
+from ._errors import Error, InvalidError, UnsupportedError, a_kind, encode, reason
 from ._library import FIFO_HANDLE_BYTES, GROUP_HANDLE_BYTES, PIPE_SET_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, instance, integer, integers, library, make, milliseconds, text
 from ._messages import MESSAGES, RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
@@ -183,7 +183,7 @@ class Group(Owner):
     def abort(self, reason: str) -> None:
         """Fails the group: waits of all ranks end, and their calls raise an error with the reason."""
         if not isinstance(reason, str):
-            raise InvalidError(f"mscclgo: abort: the reason is a str, not a {type(reason).__name__}")
+            raise InvalidError(f"mscclgo: abort: the reason is a str, not {a_kind(reason)}")
         call(library.mscclgo_group_abort, self._handle, encode(reason))
 
     def check(self) -> None:
@@ -294,7 +294,7 @@ class Group(Owner):
     def all_gather_bytes(self, data: bytes, timeout: Optional[float] = None) -> "list[bytes]":
         """Returns the bytes of all ranks, as many from each, by rank. Collective."""
         if not isinstance(data, bytes):
-            raise InvalidError(f"mscclgo: gather bytes of all ranks: data is a {type(data).__name__} and not bytes")
+            raise InvalidError(f"mscclgo: gather bytes of all ranks: data is {a_kind(data)} and not bytes")
         received = ctypes.create_string_buffer(max(len(data) * self.size, 1))
         ms = milliseconds(timeout)
         self._wait(lambda: call(library.mscclgo_group_all_gather, self._handle, data, len(data), received, ms))

@@ -9,7 +9,7 @@ import os
 import struct
 from typing import Any, Callable, NoReturn, Optional, Tuple
 
-from ._errors import KINDS, Error, InvalidError, UnsupportedError
+from ._errors import KINDS, Error, InvalidError, UnsupportedError, a_kind
 from ._version import __version__
 
 fast: Any  # _fast, or None where it is not built, or not for this Python: all works without
@@ -409,7 +409,7 @@ def integer(what: str, value: Any, least: int = -(1 << 31), most: int = (1 << 31
     try:
         number = operator.index(value)
     except TypeError:
-        raise InvalidError(f"mscclgo: {what} is an int, not a {type(value).__name__}") from None
+        raise InvalidError(f"mscclgo: {what} is an int, not {a_kind(value)}") from None
     if not least <= number <= most:
         raise InvalidError(f"mscclgo: {what} is {number}, and must be {least} to {most}")
     return number
@@ -418,7 +418,7 @@ def integer(what: str, value: Any, least: int = -(1 << 31), most: int = (1 << 31
 def instance(what: str, value: Any, of: type) -> Any:
     """Returns an object of this package, of the class that is needed."""
     if not isinstance(value, of):
-        raise InvalidError(f"mscclgo: {what} is a mscclgo.{of.__name__}, not a {type(value).__name__}")
+        raise InvalidError(f"mscclgo: {what} is a mscclgo.{of.__name__}, not {a_kind(value)}")
     return value
 
 
@@ -443,7 +443,7 @@ def milliseconds(seconds: Optional[float], what: str = "a timeout") -> int:
     except Exception:  # such as that of an array
         fits = None
     if fits is None:
-        raise InvalidError(f"mscclgo: {what} is a number of seconds, not a {type(seconds).__name__}")
+        raise InvalidError(f"mscclgo: {what} is a number of seconds, not {a_kind(seconds)}")
     if not fits:
         raise InvalidError(f"mscclgo: a time of {seconds} seconds is out of range")
     return max(int(seconds * 1000), 1 if seconds > 0 else 0)
@@ -452,7 +452,7 @@ def milliseconds(seconds: Optional[float], what: str = "a timeout") -> int:
 def text(what: str, value: Any) -> bytes:
     """Returns a text for the library, which takes it up to a zero byte."""
     if not isinstance(value, str):
-        raise InvalidError(f"mscclgo: {what} is a str, not a {type(value).__name__}")
+        raise InvalidError(f"mscclgo: {what} is a str, not {a_kind(value)}")
     try:
         data = value.encode()
     except UnicodeEncodeError:

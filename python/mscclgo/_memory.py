@@ -8,7 +8,7 @@ import operator
 import sys
 from typing import Any, Dict, NamedTuple, Optional, Set, Tuple
 
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind
 from ._library import fast
 
 # The types of elements: the number in the library, and the bytes of an element.
@@ -80,11 +80,11 @@ def of(tensor: Any) -> Memory:
         raise _no_memory(error) from error
     if interface is not None:
         if is_scalar(tensor):  # its interface is of a copy, which is gone
-            raise InvalidError(f"mscclgo: a {type(tensor).__name__} is a number and not a tensor; put it into an array")
+            raise InvalidError(f"mscclgo: {a_kind(tensor)} is a number and not a tensor; put it into an array")
         return _of_interface(interface, CPU, getattr(getattr(tensor, "dtype", None), "name", None))
     if hasattr(tensor, "__dlpack__"):
         return _of_dlpack(tensor)
-    raise InvalidError(f"mscclgo: a {type(tensor).__name__} is not a tensor: it has neither __dlpack__ nor __cuda_array_interface__")
+    raise InvalidError(f"mscclgo: {a_kind(tensor)} is not a tensor: it has neither __dlpack__ nor __cuda_array_interface__")
 
 
 def _no_memory(error: Exception) -> InvalidError:

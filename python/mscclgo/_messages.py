@@ -7,7 +7,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from . import _memory
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind
 from ._library import MESSAGE, direct, failure, library
 from ._stream import Stream
 
@@ -110,7 +110,7 @@ def rank(group: Group, name: str, peer: Any) -> int:
     try:
         number = operator.index(peer)
     except TypeError:
-        raise InvalidError(f"mscclgo: {name}: a rank is an int, not a {type(peer).__name__}") from None
+        raise InvalidError(f"mscclgo: {name}: a rank is an int, not {a_kind(peer)}") from None
     if not 0 <= number < group.size:
         raise InvalidError(f"mscclgo: {name}: there is no rank {number}, there are 0 to {group.size - 1}")
     return number

@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._arguments import Packer
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind
 from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, Owner, address_of, call, direct, failure, fast, integer, integers, library, make, text
 from ._stream import Stream, with_owner
 
@@ -20,7 +20,7 @@ Extent = Union[int, Sequence[int]]
 
 def _texts(what: str, given: Sequence[str]) -> Any:
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
-        raise InvalidError(f"mscclgo: compile: {what} is a list of texts, not a {type(given).__name__}")
+        raise InvalidError(f"mscclgo: compile: {what} is a list of texts, not {a_kind(given)}")
     texts = [text(f"compile: a text of {what}", t) for t in given]
     return (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
 
@@ -153,7 +153,8 @@ class Launch:
         self._address = ctypes.addressof(config)
 
     def __call__(self, stream: Any, *arguments: Any) -> None:
-        """Queues the kernel on a stream; None is the current one. See Group for tensors of the host."""
+        """Queues the kernel on a stream; None is the current one. On tensors of the host it returns once the kernel is done
+        if no stream is given (see Group): a kernel that waits for what the program does next needs one."""
         kernel, module = self._kernel, self._module
         quick = kernel._quick
         if quick is not None:

@@ -6,7 +6,7 @@ import ctypes
 from typing import Sequence, Union
 
 from . import _compiler
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind
 from ._library import PrecompileOptions, call, integer, library, text
 from ._memory import TYPES
 from ._prepared import COLLECTIVES, operation
@@ -49,7 +49,7 @@ def precompile(
     for name in reductions:
         operation("precompile", name)
     if isinstance(ranks, (int, str)):
-        raise InvalidError(f"mscclgo: precompile: the ranks are several numbers, not a {type(ranks).__name__}")
+        raise InvalidError(f"mscclgo: precompile: the ranks are several numbers, not {a_kind(ranks)}")
     options = PrecompileOptions(
         architectures=text("precompile: the architectures", ",".join(_names("architectures", architectures))),
         collectives=",".join(kinds).replace("_", "-").encode(),
@@ -69,7 +69,7 @@ def _names(what: str, names: Names) -> "list[str]":
     try:
         all = list(names)
     except TypeError:
-        raise InvalidError(f"mscclgo: precompile: the {what} are names, not a {type(names).__name__}") from None
+        raise InvalidError(f"mscclgo: precompile: the {what} are names, not {a_kind(names)}") from None
     for name in all:
         if not isinstance(name, str):
             raise InvalidError(f"mscclgo: precompile: the {what} are names, not of type {type(name).__name__}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _memory
 from ._channels import PeerMemory, carried
-from ._errors import InvalidError
+from ._errors import InvalidError, a_kind
 from ._library import Call, Owner, call, direct, failure, integer, library, make
 from ._messages import rank
 from ._stream import Stream, with_owner
@@ -53,7 +53,7 @@ class Prepared(Owner):
             if memory is None:
                 continue
             if not isinstance(memory, PeerMemory):
-                raise InvalidError(f"mscclgo: prepare: calls are prepared on memory of Group.share, not on a {type(memory).__name__}")
+                raise InvalidError(f"mscclgo: prepare: calls are prepared on memory of Group.share, not on {a_kind(memory)}")
             elements, of = memory._elements()
             if dtype not in (None, of):
                 raise InvalidError(f"mscclgo: prepare: the output has elements of {dtype}, and the input of {of}")

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
 
 from ._channels import _drop, _hold
-from ._errors import Error, InvalidError, encode, reason
+from ._errors import Error, InvalidError, a_kind, encode, reason
 from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, Owner, call, library, make, milliseconds
 from ._waiting import Waiting, wait
 
@@ -30,7 +30,7 @@ class Proxy(Owner):
 
     def __init__(self, group: Group, handler: Callable[[Trigger], Any]) -> None:
         if not callable(handler):
-            raise InvalidError(f"mscclgo: proxy: the handler is a function, not a {type(handler).__name__}")
+            raise InvalidError(f"mscclgo: proxy: the handler is a function, not {a_kind(handler)}")
 
         self._serves: Any = None  # the trigger that is being served
 

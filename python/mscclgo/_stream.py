@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Sequence, Tuple
 
-from ._errors import Error, InvalidError
+from ._errors import Error, InvalidError, a_kind
 from ._library import Owner, call, instance, integer, library, make
 from ._waiting import in_ticks
 
@@ -286,4 +286,4 @@ def handle_of(stream: Any) -> int:
         handle = getattr(stream, name, None)
         if isinstance(handle, int):
             return handle
-    raise InvalidError(f"mscclgo: a {type(stream).__name__} is not a stream: pass one of mscclgo or PyTorch, or a handle")
+    raise InvalidError(f"mscclgo: {a_kind(stream)} is not a stream: pass one of mscclgo or PyTorch, or a handle")

@@ -48,9 +48,9 @@ def test_refuses() -> None:
         (dict(operations="mean"), "'mean' is not an operation"),
         (dict(architectures="tpu", collectives=["scatter"]), 'unknown architecture "tpu"'),
         (dict(architectures="emu", ranks=[0]), "no group of 0 ranks"),
-        (dict(architectures=wrong), "the architectures are names, not a int"),
+        (dict(architectures=wrong), "the architectures are names, not an int"),
         (dict(types=[wrong]), "the types are names, not of type int"),
-        (dict(ranks=4), "the ranks are several numbers, not a int"),
+        (dict(ranks=4), "the ranks are several numbers, not an int"),
         (dict(ranks=["4"]), "a number of ranks"),
     ):
         with pytest.raises(mscclgo.InvalidError, match=text):

@@ -120,7 +120,7 @@ def test_left_open() -> None:
         "module, stream, array = group.compile('extern \"C\" __global__ void k(float* to) {}'), group.stream(), group.empty(4)\n"
         "with stream.capture() as capture: module.k[1, 1](None, array)\n"
         "made = [module, array, capture.graph, stream.record(), group.prepare('all_reduce', group.share(array))]\n"
-        "module.k[1, 1](None, numpy.zeros(4, 'float32'))\n"
+        "module.k[1, 1](stream, numpy.zeros(4, 'float32'))\n"
         "made += stream._kept[-1:]\n"
         "class Group(type(group)):\n"
         "  def close(self): print([(type(one).__name__, one._finalizer.alive) for one in made]); super().close()\n"
@@ -152,7 +152,7 @@ def test_interrupt() -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "faulthandler.dump_traceback_later(100, exit=True)\n"
         "flag = numpy.zeros(1, 'int32')\n"
-        "kernel[1, 1](None, flag)\n"
+        "kernel[1, 1](group.stream(), flag)\n"
         "try:\n"
         "  try:\n"
         "    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
@@ -198,7 +198,7 @@ def test_interrupted(name: str) -> None:
         program += (
             "kernel = groups[0].compile('extern \"C\" __global__ void k(volatile int* to) { while (!*to) __nanosleep(100); }').k\n"
             "flag = numpy.zeros(1, 'int32')\n"
-            "kernel[1, 1](None, flag)\n"
+            "kernel[1, 1](groups[0].stream(), flag)\n"
             "event = groups[0].stream().record()\n"
         )
     program += (

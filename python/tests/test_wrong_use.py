@@ -127,21 +127,21 @@ WRONG: Dict[str, Callable[[Any, Any], Any]] = {
     "there are no transports; None is all": lambda g, k: g.split(0, config=mscclgo.Config(transports="")),
     "are no transports; None is all of them": lambda g, k: g.split(0, config=mscclgo.Config(transports=())),
     "a text of defines has a zero byte": lambda g, k: g.compile(SOURCE, defines=["A\0B"]),
-    "a text of flags is a str, not a int": lambda g, k: g.compile(SOURCE, flags=[3]),
+    "a text of flags is a str, not an int": lambda g, k: g.compile(SOURCE, flags=[3]),
     "include_dirs is a list of texts, not a NoneType": lambda g, k: g.compile(SOURCE, include_dirs=None),
     "the source is a str, not a bytes": lambda g, k: g.compile(SOURCE.encode()),
     "the source has a character that UTF-8 has not": lambda g, k: g.compile(SOURCE + "// \ud800"),
     "the name of a kernel has a zero byte": lambda g, k: k._module["k\0"],
-    "the name is a str, not a int": lambda g, k: g.memory_channels(g.empty(1), name=3),
+    "the name is a str, not an int": lambda g, k: g.memory_channels(g.empty(1), name=3),
     "an extent of the grid is an int, not a float": lambda g, k: k[1.5, 256],
     "an extent of the block is an int, not a NoneType": lambda g, k: k[1, None],
     "the shared memory is an int, not a float": lambda g, k: k[1, 1, 64.0],
     "the reason is a str, not a NoneType": lambda g, k: g.abort(None),
     "wait: the event is a mscclgo.Event, not a NoneType": lambda g, k: g.stream().wait(None),
-    "record: the event is a mscclgo.Event, not a int": lambda g, k: g.stream().record(0),
+    "record: the event is a mscclgo.Event, not an int": lambda g, k: g.stream().record(0),
     "elapsed: the start is a mscclgo.Event, not a Stream": lambda g, k: g.stream().record().elapsed(g.stream()),
     "max_blocks: the kernel is a mscclgo.Kernel, not a Module": lambda g, k: g.max_blocks(k._module, 32),
-    "set_log: the function is None or a function, not a int": lambda g, k: mscclgo.set_log(5),  # type: ignore[arg-type]
+    "set_log: the function is None or a function, not an int": lambda g, k: mscclgo.set_log(5),  # type: ignore[arg-type]
     "set_log: level is an int, not a str": lambda g, k: mscclgo.set_log(None, "debug"),  # type: ignore[arg-type]
 }
 
