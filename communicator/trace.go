@@ -93,7 +93,7 @@ func newTracer(c *Communicator) (*tracer, error) {
 	if c.Rank() == 0 {
 		file, err := os.Create(c.options.Trace)
 		if err == nil {
-			err = file.Close()
+			err = errors.Join(noFile(file), file.Close())
 		}
 		if err != nil {
 			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: trace", "the timeline cannot be written: %w", err).At(0, mscclgo.NoRank)
@@ -111,6 +111,16 @@ func newTracer(c *Communicator) (*tracer, error) {
 	native.TraceRegistry(c.registry, t.host)
 	c.failure.tracer.Store(t)
 	return t, nil
+}
+
+// noFile removes a file that was made to see whether it can be: a rank that is interrupted, or killed, leaves
+// none that is empty.
+func noFile(file *os.File) error {
+	info, err := os.Lstat(file.Name())
+	if err == nil && info.Mode().IsRegular() {
+		os.Remove(file.Name()) // where the folder does not let it, an empty one stays
+	}
+	return err
 }
 
 // newTraceRing returns an empty ring, that of the communicator before if there is one of the

@@ -288,6 +288,9 @@ func TestTraceDrops(t *testing.T) {
 func TestTraceOfUntracedKernels(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	testgroup.Run(t, 2, communicator.Options{Trace: path}, func(ctx context.Context, comm *communicator.Communicator) error {
+		if _, err := os.Stat(path); err == nil || !os.IsNotExist(err) {
+			return fmt.Errorf("the file is there before it is written: %w", err)
+		}
 		return everything(ctx, comm, 1, 2, devicecode.Options{})
 	})
 	tr := readTrace(t, path)

@@ -64,11 +64,6 @@ func (t *tracer) dump() {
 		return
 	}
 	options := &t.c.options
-	if t.c.Rank() == 0 { // which has made the file of the group, to see whether that can be
-		if info, err := os.Stat(options.Trace); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
-			os.Remove(options.Trace)
-		}
-	}
 	if err := writeTrace(fmt.Sprintf("%s.rank%d", options.Trace, t.c.Rank()), []*timeline.Rank{r}); err != nil {
 		options.Logger.Error("the timeline of a failure was not written", "rank", t.c.Rank(), "error", err)
 	}
