@@ -52,6 +52,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 		}
 		known[name] = true
 	}
+	defer native.BeginBusy(r.comm.Device(), "compiles kernels of collectives", true)()
 	return compileAll(ctx, r.comm.Device().Info().Arch, units, len(units), func() {})
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -233,7 +232,7 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 
 // exchangeMost is exchange with messages of so many bytes at most.
 func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, failed error) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.group.Watch.Timeout))
+	ctx, cancel := native.Patient(ctx, r.comm)
 	defer cancel()
 	cut := func(s string, n int) string { return s[:min(len(s), n)] }
 	w := wire.NewWriter(len(mine) + 2*mostName)

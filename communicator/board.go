@@ -50,7 +50,7 @@ type boardHead struct {
 }
 
 // boardVersion changes with the layout.
-const boardVersion = 'm'<<24 | 'b'<<16 | 9
+const boardVersion = 'm'<<24 | 'b'<<16 | 10
 
 // boardRank is what only one rank writes.
 type boardRank struct {

@@ -47,7 +47,7 @@ const (
 // with an error that names it, or the rank that it failed because of, and no rank waits for
 // one that gave up.
 func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.c.options.Timeout)
+	ctx, cancel := k.c.patient(ctx)
 	defer cancel()
 	return k.gather(ctx, mine, failed)
 }

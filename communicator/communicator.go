@@ -55,8 +55,8 @@ type Options struct {
 	// Device names the device, as for [gpu.Open]. With "auto" (the default), "cuda"
 	// or "emu" the ranks of a machine take its devices in turn. Only [Join] uses it.
 	Device string
-	// Timeout bounds every wait in kernels and every exchange of collective calls.
-	// 0 means 30 seconds.
+	// Timeout bounds every wait in kernels and every exchange of collective calls. While a
+	// rank of the group compiles it begins anew, for 10 minutes at most. 0 means 30 seconds.
 	Timeout time.Duration
 	// HeartbeatTimeout is for how long a rank may give no sign of life before the others
 	// take it for stopped, and fail the group. Each rank's process gives one every 20

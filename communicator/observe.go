@@ -51,6 +51,8 @@ type observer struct {
 	woken      chan struct{}     // closed at the next one
 	querying   atomic.Bool       // see queryStreams
 	launched   []verdict.Launch  // before any wait had passed its deadline
+	extra      time.Duration     // by which the deadlines of waits are put off; see putOff
+	extended   time.Time         // when that was set
 	still      ownStill
 	kin        atomic.Pointer[kin] // its place among groups that came of each other, or nil
 	mutes      []bool              // the ranks that were mute when this one left, nil before
@@ -169,6 +171,7 @@ func (o *observer) tick(read func() *deviceNotes) (verdict.Verdict, bool) {
 		return verdict.Verdict{}, false
 	}
 	o.hearQuestion()
+	o.putOff(now)
 	o.askEarly(now)
 	o.readStill()
 	own := o.own(last, now)
@@ -330,6 +333,11 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 	s.Still = o.still.last
 	if o.c.dev != nil {
 		s.Device = o.c.dev.String()
+		for _, b := range native.BusyOf(o.c.dev) {
+			if lasted := now.Sub(b.Since); s.Busy == "" || b.Compiles && !s.Compiles {
+				s.Busy, s.BusyFor, s.Compiles = b.What, max(lasted, 1), b.Compiles
+			}
+		}
 	}
 	return s
 }

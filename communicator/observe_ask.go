@@ -47,7 +47,7 @@ func (o *observer) askEarly(now time.Time) {
 	}
 	late := o.exchanging.ended.IsZero() && !o.exchanging.since.IsZero() && o.nearlyOver(now.Sub(o.exchanging.since))
 	for _, w := range o.waits {
-		late = late || !w.timedOut && o.nearlyOver(w.lasted+now.Sub(w.seen))
+		late = late || !w.timedOut && o.nearlyOver(w.lasted+now.Sub(w.seen)-o.extra)
 	}
 	for _, p := range o.pairs {
 		late = late || p.ended.IsZero() && o.nearlyOver(now.Sub(p.since))

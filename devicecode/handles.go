@@ -32,6 +32,7 @@ type GroupStatus struct {
 	FirstFailed uint64 // set by a kernel when a wait times out; see ParseFailedWait
 	FaultPeer   uint32
 	Fault       [faultBytes]byte
+	Extra       uint64 // set by the host: nanoseconds by which the deadlines of waits are put off
 	Notes       [WaitNotes]WaitNote
 	Trace       TraceRing // set by the host before kernels run
 }
@@ -47,7 +48,7 @@ type TraceRing struct {
 
 // The constants of a fault in <mscclgo/wait.cuh>.
 const (
-	faultBytes = 236
+	faultBytes = 228
 	faultTold  = 2
 	noPeer     = 1<<32 - 1
 )

@@ -177,6 +177,7 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	}
 	launch, of := s.capturing().launch()
 	hooks, _ := s.endCapture()
+	defer s.dev.busy.begin("makes a graph", false)()
 	g, err := s.b.EndCapture()
 	if err != nil {
 		return nil, err

@@ -143,6 +143,9 @@ var (
 	// UntilFailure returns a context that ends when the group of a *communicator.Communicator
 	// fails, with its error as the cause.
 	UntilFailure func(ctx context.Context, comm any) (context.Context, context.CancelFunc)
+	// Patient returns a context for what waits for ranks of a *communicator.Communicator: it ends with its
+	// options' timeout, which begins anew while a rank compiles.
+	Patient func(ctx context.Context, comm any) (context.Context, context.CancelFunc)
 	// NoteError has the other groups of a *communicator.Communicator's rank know an error that names
 	// a rank by its number in this group, as they know those of its collective calls.
 	NoteError func(comm any, err error)

@@ -70,6 +70,9 @@ func (s *Status) Doing(rank int) (lines []string) {
 		}
 		lines = append(lines, "has waited"+since(w)+" for "+place(w, w.peer(), rank)+passed)
 	}
+	if s.Busy != "" {
+		lines = append(lines, s.busy())
+	}
 	if s.Serving > 0 {
 		lines = append(lines, fmt.Sprintf("has served one trigger of kind %d for %v", s.Trigger, round(s.Serving)))
 	}

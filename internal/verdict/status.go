@@ -34,6 +34,12 @@ type Status struct {
 	Exchanging    time.Duration
 	ExchangeEnded bool
 
+	// Busy is what its host does for its device that may last, BusyFor for how long, and Compiles
+	// whether that is to compile. Busy is "" if it does nothing of the kind.
+	Busy     string
+	BusyFor  time.Duration
+	Compiles bool
+
 	// Waits are those of its kernels, the most telling first, and behind them those of this rank
 	// in other groups of its process, by kernels and in exchanges.
 	Waits []Wait
@@ -141,6 +147,9 @@ func (s *Status) Encode() []byte {
 	w.U64(s.Exchange)
 	w.U64(uint64(max(s.Exchanging, 0)))
 	w.Bool(s.ExchangeEnded)
+	w.String(clip(s.Busy, MaxName))
+	w.U64(uint64(max(s.BusyFor, 0)))
+	w.Bool(s.Compiles)
 	waits := s.Waits[:min(len(s.Waits), MaxWaits)]
 	w.U8(uint8(len(waits)))
 	for _, wait := range waits {
@@ -169,6 +178,7 @@ func Decode(b []byte) (*Status, error) {
 	s := &Status{Process: r.U32(), Namespace: r.U64(), Host: Printable(r.String(MaxName)), Device: Printable(r.String(MaxName)), Call: r.U64(), CallText: Printable(r.String(MaxText))}
 	s.Serving, s.Trigger = readDuration(r), r.U8()
 	s.Exchange, s.Exchanging, s.ExchangeEnded = r.U64(), readDuration(r), r.Bool()
+	s.Busy, s.BusyFor, s.Compiles = Printable(r.String(MaxName)), readDuration(r), r.Bool()
 	n := int(r.U8())
 	if n > MaxWaits {
 		r.Fail(errors.New("it has too many waits"))

@@ -335,7 +335,9 @@ func (g *graph) end() (Verdict, bool) {
 		} else {
 			waits += ", and has made " + call(other)
 		}
-		if under := launchesUnderWay(late); len(under) > 0 {
+		if busy := g.busy(best.rank); busy != "" {
+			last += "; " + busy
+		} else if under := launchesUnderWay(late); len(under) > 0 {
 			last += "; " + unended(under)
 		}
 		v.Text = fmt.Sprintf("rank %s has not made %s: %s; %s", rank, next, last, waits)
@@ -380,6 +382,9 @@ func (g *graph) doing(rank int) string {
 	text := "no kernel there waits for another rank: it did not run, has ended, or does something else"
 	if under := launchesUnderWay(r.Status); len(under) > 0 {
 		text = "no kernel there waits for another rank; " + unended(under)
+	}
+	if busy := g.busy(rank); busy != "" {
+		text = "no kernel there waits for another rank; " + busy
 	}
 	if r.Call > 0 {
 		text += "; its last call is " + call(r.Status)

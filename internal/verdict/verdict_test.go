@@ -58,7 +58,7 @@ func report(t *testing.T, ranks []Rank, line string) {
 		return
 	}
 	if r.Status == nil {
-		r.Status = &Status{}
+		r.Status = &Status{Device: "cuda:0"}
 	}
 	number := func(text string) int {
 		n, err := strconv.Atoi(text)
@@ -74,6 +74,9 @@ func report(t *testing.T, ranks []Rank, line string) {
 		r.Call, r.CallText = uint64(number(f[2])), strings.Join(f[3:], " ")
 	case "serves":
 		r.Trigger, r.Serving = uint8(number(f[2])), duration(t, f[4])
+	case "busy":
+		// RANK busy WHAT for TIME [compiles]
+		r.Busy, r.BusyFor, r.Compiles = strings.ReplaceAll(f[2], "_", " "), duration(t, f[4]), slices.Contains(f, "compiles")
 	case "exchange":
 		r.Exchange = uint64(number(f[2]))
 		if len(f) > 3 {
@@ -183,7 +186,7 @@ func TestJudge(t *testing.T) {
 
 func TestStatusRoundTrip(t *testing.T) {
 	s := &Status{Process: 7, Namespace: 1 << 40, Host: "a", Device: "emu:0", Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200,
-		Exchange: 9, Exchanging: time.Second, ExchangeEnded: true, Waits: []Wait{
+		Exchange: 9, Exchanging: time.Second, ExchangeEnded: true, Busy: "compiles sum.cu", BusyFor: time.Hour, Compiles: true, Waits: []Wait{
 			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, Number: 1 << 40, For: 2 * time.Second, Ended: true, Index: 255},
 			{Kind: Exchange, Peer: 9, Where: Outer, Outside: true},
 			{Kind: Ring, Peer: 1},
@@ -202,7 +205,7 @@ func TestStatusRoundTrip(t *testing.T) {
 // TestStatusIsBounded encodes more than is allowed.
 func TestStatusIsBounded(t *testing.T) {
 	long := strings.Repeat("x\x1b", 500)
-	s := &Status{Host: long, Device: long, CallText: long, Serving: -1}
+	s := &Status{Host: long, Device: long, CallText: long, Busy: long, Serving: -1}
 	for range 100 {
 		s.Waits = append(s.Waits, Wait{Name: long, For: -1})
 		s.Launches = append(s.Launches, Launch{Kernel: long})
