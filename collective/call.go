@@ -180,7 +180,8 @@ func overlap(a gpu.Ptr, aBytes uint64, b gpu.Ptr, bBytes uint64) bool {
 
 // Fits returns why a call's algorithm cannot be used by these ranks at this size, or
 // nil. Kernels reach the memory of one host's ranks only; and packets, where there
-// are any, have to fit into the scratch (see the Inboxes of collective.cuh).
+// are any, have to fit into the scratch (see the Inboxes of collective.cuh). Those of 128 bytes are for
+// ranks of [NVLink], and for emulated devices.
 func (r *Runner) Fits(c Call) error {
 	if err := r.made("collective: fit " + c.String()); err != nil {
 		return err
@@ -215,6 +216,9 @@ func (r *Runner) fit(c *Call, a algorithm) error {
 	}
 	if a.through == bySlots && c.part() > mostPart {
 		return fmt.Errorf("parts of %d bytes are larger than the %d that %s moves", c.part(), uint64(mostPart), a.name)
+	}
+	if a.payload == payloadLL128 && !r.lines {
+		return fmt.Errorf("%s needs GPUs that NVLink joins, all of one compute capability of 7.0 or more: elsewhere 128 bytes may arrive in parts; take an algorithm with other packets, such as LL16", a.name)
 	}
 	if a.payload != 0 && !r.holds(c, a) {
 		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)

@@ -16,19 +16,25 @@ import (
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// The ends of the links of four GPUs: -1 is a switch, -2 what NVML does not say.
+// The ends of the links of four GPUs: -1 is a switch, -2 what NVML does not say. archs are theirs where they
+// are not sm_90.
 var linkedMachines = map[string]struct {
-	ends [4][]int
-	want string
+	ends  [4][]int
+	want  string
+	archs []string
 }{
-	"no links":                    {[4][]int{}, "other"},
-	"switches":                    {[4][]int{{-1, -1}, {-1, -1}, {-1, -1}, {-1}}, NVLink},
-	"each with each":              {[4][]int{{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}}, NVLink},
-	"bridged pairs":               {[4][]int{{1, 1}, {0, 0}, {3, 3}, {2, 2}}, "other"},
-	"a ring":                      {[4][]int{{1, 3}, {0, 2}, {1, 3}, {0, 2}}, "other"},
-	"one apart":                   {[4][]int{{1, 2}, {0, 2}, {0, 1}, {}}, "other"},
-	"a machine that does not say": {[4][]int{{-2}, {-2}, {-2}, {-2}}, NVLink},
+	"no links":                    {ends: [4][]int{}, want: otherLink},
+	"switches":                    {ends: switched, want: NVLink},
+	"each with each":              {ends: [4][]int{{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}}, want: NVLink},
+	"bridged pairs":               {ends: [4][]int{{1, 1}, {0, 0}, {3, 3}, {2, 2}}, want: otherLink},
+	"a ring":                      {ends: [4][]int{{1, 3}, {0, 2}, {1, 3}, {0, 2}}, want: otherLink},
+	"one apart":                   {ends: [4][]int{{1, 2}, {0, 2}, {0, 1}, {}}, want: otherLink},
+	"a machine that does not say": {ends: [4][]int{{-2}, {-2}, {-2}, {-2}}, want: NVLink},
+	"old GPUs":                    {ends: switched, want: otherLink, archs: []string{"sm_60", "sm_60", "sm_60", "sm_60"}},
+	"GPUs of two kinds":           {ends: switched, want: otherLink, archs: []string{"sm_90", "sm_90", "sm_100", "sm_90"}},
 }
+
+var switched = [4][]int{{-1, -1}, {-1, -1}, {-1, -1}, {-1}}
 
 // TestLink has emulated devices on machines with links of several kinds: packets of 128 bytes,
 // which PCIe may split, are for those whose GPUs all reach each other by NVLinks.
@@ -44,7 +50,11 @@ func TestLink(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				runner, err := newRunner(ctx, comm, Options{}, linkedMachine(ids, c.ends))
+				arch := "sm_90"
+				if c.archs != nil {
+					arch = c.archs[comm.Rank()]
+				}
+				runner, err := newRunner(ctx, comm, Options{}, linkedMachine(ids, c.ends), arch)
 				if err != nil {
 					return err
 				}
@@ -54,10 +64,38 @@ func TestLink(t *testing.T) {
 				if chosen := chooses128(runner); chosen != (c.want == NVLink) {
 					err = errors.Join(err, fmt.Errorf("LL128 is chosen: %v", chosen))
 				}
-				return errors.Join(err, modelChooses(runner), runner.Close(ctx))
+				return errors.Join(err, lines(ctx, runner, c.want == NVLink), modelChooses(runner), runner.Close(ctx))
 			})
 		})
 	}
+}
+
+// lines returns the error of a runner that takes packets of 128 bytes where they may be split, or not where
+// they are whole: of a choice, and of rules for any link.
+func lines(ctx context.Context, r *Runner, whole bool) error {
+	call := Call{Kind: AllReduce, Type: F32, Op: Sum, Count: 64, InPlace: true}
+	b, err := r.comm.Device().Alloc(256)
+	if err == nil {
+		call.Out, err = r.Share(ctx, b)
+	}
+	if err != nil {
+		return err
+	}
+	split := call
+	split.Choice = Choice{"oneShotLL128", 1, 32}
+	op, err := r.Prepare(ctx, split)
+	if (err == nil) != whole || !whole && !strings.Contains(err.Error(), "NVLink") {
+		return fmt.Errorf("LL128 that is asked for: %v", err)
+	}
+	built := r.tuning
+	defer func() { r.tuning = built }()
+	r.tuning = &Tuning{Rules: []Rule{
+		{Link: "*", Kind: AllReduce, UpTo: 1 << 20, Choice: split.Choice}, {Link: "*", Kind: AllReduce, UpTo: 1 << 20, Choice: Choice{"direct", 1, 32}},
+	}}
+	if choice, err := r.Choose(call); err != nil || (choice == split.Choice) != whole {
+		return fmt.Errorf("rules for any link choose %v, %v", choice, err)
+	}
+	return errors.Join(op.Close(), call.Out.Close(ctx), b.Close())
 }
 
 // modelChooses returns the error of a runner that knows the links, and does not choose by the
@@ -138,7 +176,7 @@ func TestFabricByTransport(t *testing.T) {
 						n.Ports[0].Gbps = 8 * rate
 					}
 				}
-				runner, err := newRunner(ctx, comm, Options{}, m)
+				runner, err := newRunner(ctx, comm, Options{}, m, "sm_90")
 				if err != nil {
 					return err
 				}

@@ -48,6 +48,8 @@ type Runner struct {
 	group   devicecode.Group // of the ranks of this one's host
 	tuning  *Tuning
 	link    string
+	arch    string  // of this rank's device
+	lines   bool    // 128 bytes that a warp stores arrive whole at all ranks of the host
 	fabric  *Fabric // nil if unknown
 	room    uint64  // bytes of the inbox
 	order   *order
@@ -92,11 +94,11 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 	if comm == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "the communicator is nil")
 	}
-	return newRunner(ctx, comm, o, machineOf(comm.Device()))
+	return newRunner(ctx, comm, o, machineOf(comm.Device()), comm.Device().Info().Arch)
 }
 
-// newRunner is New on a machine; see linkOf.
-func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, machine *topology.Machine) (*Runner, error) {
+// newRunner is New on a machine, with a device of that architecture; see linkOf.
+func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, machine *topology.Machine, arch string) (*Runner, error) {
 	if o.Tuning == nil {
 		var err error
 		if o.Tuning, err = DefaultTuning(); err != nil {
@@ -104,7 +106,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 		}
 	}
 	r := &Runner{
-		machine: machine, scratch: o.Scratch, tuning: o.Tuning, room: pushedInbox, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
+		machine: machine, arch: arch, scratch: o.Scratch, tuning: o.Tuning, room: pushedInbox, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
 		plans: map[planKey]*plan{}, staging: staging{lines: leastLines},
 		modules: map[string]*module{}, loads: map[string]*module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
@@ -133,7 +135,8 @@ func init() {
 }
 
 // Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have such
-// links, and those of the ranks of a host all reach each other by them, else "other".
+// links and one compute capability, of 7.0 or more, and those of the ranks of a host all reach each other
+// by the links; else "other".
 func (r *Runner) Link() string { return r.link }
 
 // Close releases what the runner has: its kernels, and, once all ranks have called

@@ -224,10 +224,10 @@ func (r *Rule) servesRanks(n int) bool {
 	return r.Ranks == 0 || r.Ranks <= n && n <= max(r.Ranks, r.MostRanks)
 }
 
-// linkOf returns what [Runner.Link] does, and what the model knows of the links between the
-// ranks, the same on all; nil if that is not known to all. machine is nil where the device has
-// no links. Collective.
-func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topology.Machine) (string, *Fabric, error) {
+// linkOf returns what [Runner.Link] does; whether 128 bytes arrive whole, as by those links, on one GPU and on emulated
+// devices; and what the model knows of the links between the ranks, nil if that is not known to all. All are
+// the same on all ranks. machine is nil where the device, of that architecture, has no links. Collective.
+func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topology.Machine, arch string) (link string, lines bool, fabric *Fabric, err error) {
 	const op = "collective: compare the links"
 	// By their names, ranks in other calls are told apart: one whose context has ended may be a step ahead.
 	gather := func(name string, mine []byte) ([][]byte, error) {
@@ -251,33 +251,36 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 		return all, nil
 	}
 	id := comm.Device().Info().UUID
-	ids, err := gather("compare the devices", id[:])
+	ids, err := gather("compare the devices", append(id[:], arch...))
 	if err != nil {
-		return "", nil, err
+		return "", false, nil, err
 	}
 	var own *Fabric
 	w := wire.NewWriter(fabricBytes)
-	w.Bool(machine != nil && linked(comm, machine, ids))
+	joined := machine != nil && alike(arch, ids) && linked(comm, machine, ids)
+	w.Bool(joined)
+	w.Bool(joined || machine == nil && arch == emulated || alike(arch, ids) && shared(comm, ids))
 	if machine != nil {
 		own = fabricAmong(comm, machine, ids)
 	}
 	own.encode(w)
 	all, err := gather("compare the links", w.Bytes())
 	if err != nil {
-		return "", nil, err
+		return "", false, nil, err
 	}
-	link, fabric := NVLink, own
+	link, lines, fabric = NVLink, true, own
 	for rank, b := range all {
 		r := wire.NewReader(b)
 		if !r.Bool() {
 			link = otherLink
 		}
+		lines = r.Bool() && lines
 		fabric = fabric.narrower(decodeFabric(r))
 		if err := r.End(); err != nil {
-			return "", nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
+			return "", false, nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
 		}
 	}
-	return link, fabric, nil
+	return link, lines, fabric, nil
 }
 
 // fabricAmong returns the links between the ranks of a communicator, as this rank's machine
@@ -347,9 +350,24 @@ func onlyWith(machine *topology.Machine, gpus []topology.GPU) *topology.Machine 
 	return &only
 }
 
+// emulated is the architecture of emulated devices.
+const emulated = "emu"
+
+// alike reports whether the devices of all ranks, whose UUIDs and architectures these are, have this compute
+// capability, and a warp's store of 128 bytes is one there.
+func alike(arch string, ids [][]byte) bool {
+	capability, err := strconv.Atoi(strings.TrimPrefix(arch, "sm_"))
+	return err == nil && capability >= 70 && !slices.ContainsFunc(ids, func(id []byte) bool { return len(id) < 16 || string(id[16:]) != arch })
+}
+
+// shared reports whether all ranks whose memory is mapped are on this rank's GPU.
+func shared(comm *communicator.Communicator, ids [][]byte) bool {
+	return !slices.ContainsFunc(comm.HostRanks(), func(rank int) bool { return string(ids[rank]) != string(ids[comm.Rank()]) })
+}
+
 // linked reports whether this rank's GPU has NVLinks, and reaches that of every other rank
 // whose memory is mapped by them: where bridges join pairs of GPUs, those of two pairs reach
-// each other over PCIe, which may split 128 bytes. ids are the GPUs of all ranks.
+// each other over PCIe, which may split 128 bytes. ids begin with the UUIDs of all ranks' GPUs.
 func linked(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) bool {
 	own, _ := machine.GPU(comm.Device().Info().UUID)
 	if !slices.ContainsFunc(own.NVLinks, func(l topology.Link) bool { return l.Active }) {
