@@ -243,10 +243,10 @@ func (r *Runner) made(op string) error {
 // group. The caller holds mu.
 func (r *Runner) usable(op string) error {
 	switch {
+	case !r.order.serves(r.comm): // whose Close has closed the runner
+		return r.invalidUse(op, "the communicator is closed, or was re-formed: Runner.Reform carries the runner to the next group")
 	case r.closed.Load():
 		return r.invalidUse(op, "the runner is closed")
-	case !r.order.serves(r.comm):
-		return r.invalidUse(op, "the communicator is closed, or was re-formed: Runner.Reform carries the runner to the next group")
 	case r.joining:
 		return r.invalidUse(op, "its Reform has failed; call it again with the next group")
 	}

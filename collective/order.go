@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -416,8 +417,20 @@ func (o *order) serves(comm *communicator.Communicator) bool {
 	return !o.closed && o.comm == comm
 }
 
-// Close releases the events.
+// Close implements native.Kept.
 func (o *order) Close() error {
+	err := o.Leave()
+	o.mu.Lock()
+	members := slices.Collect(maps.Keys(o.members))
+	o.mu.Unlock()
+	for _, r := range members {
+		err = errors.Join(err, r.Close(context.Background())) // which waits for nobody now
+	}
+	return err
+}
+
+// Leave implements native.Kept: it releases the events.
+func (o *order) Leave() error {
 	o.mu.Lock()
 	event, inside, across := o.event, o.inside, o.across
 	o.forget()

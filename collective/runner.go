@@ -143,7 +143,7 @@ func (r *Runner) Link() string { return r.link }
 // it, its memories with their channels; then it returns when all ranks have released
 // theirs. Operations must have ended on this rank, and graphs that hold calls can no
 // longer be launched. In a group that has failed, or that this rank has left, it waits
-// for nobody. It is safe to call twice. Collective.
+// for nobody. Closing the communicator closes it too. It is safe to call twice. Collective.
 func (r *Runner) Close(ctx context.Context) error {
 	if r == nil || r.comm == nil {
 		return nil

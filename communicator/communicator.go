@@ -439,7 +439,8 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 // Close leaves the group, frees the communicator's memory and unmaps the peers'.
 // Waits in running kernels end as aborted; kernels queued behind them must not use
 // the communicator. What the methods returned must not be used any longer, but
-// connections, [MemoryChannels] and [Pipes] may still be closed. Close waits for the other
+// connections, [MemoryChannels] and [Pipes] may still be closed. The runners of package
+// collective that are open are closed with it. Close waits for the other
 // ranks to close too, for at most 5 seconds, since their kernels may still use this
 // rank's memory. It may be called twice, and does nothing on nil.
 func (c *Communicator) Close() error {
@@ -495,7 +496,7 @@ func (c *Communicator) leaveEarly() error {
 	if kept == nil {
 		return nil
 	}
-	return kept.Close()
+	return kept.Leave()
 }
 
 // closeHeritage frees what Reform has kept, if no communicator has taken it.

@@ -184,7 +184,7 @@ var (
 	// caller's, to be closed after the communicator.
 	TakeDevice func(comm any)
 	// Leave does the part of a *communicator.Communicator's Close that waits for the other ranks
-	// and ends the waits of kernels, and closes what KeptBy keeps. Nothing else is freed before Close.
+	// and ends the waits of kernels, and has what KeptBy keeps leave. Nothing is freed before Close.
 	Leave func(comm any) error
 	// ParamsOf returns the places of the parameters of a *gpu.Kernel in the bytes that
 	// LaunchPacked takes.
@@ -210,7 +210,10 @@ var (
 
 // Kept is what a communicator keeps for package collective.
 type Kept interface {
+	// Closer closes the runners that are open, once all ranks have left the group.
 	io.Closer
+	// Leave ends what streams that close ask of it.
+	Leave() error
 	// Retire ends its part in the group, once all work of that has ended on this rank.
 	Retire() error
 	// Follow makes it that of the *communicator.Communicator which Reform has made.
