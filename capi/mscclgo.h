@@ -50,7 +50,7 @@
 // or bytes that cannot be accessed end the process; and setting SIGPIPE to SIG_DFL later would
 // have a connection that breaks end the process.
 // After fork the child may call exec and nothing of this library: its functions return
-// MSCCLGO_INVALID there.
+// MSCCLGO_INVALID there. The library's sockets and pipes are closed in it.
 #ifndef MSCCLGO_H
 #define MSCCLGO_H
 

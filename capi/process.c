@@ -25,7 +25,10 @@ static void free_failure(void* of) {
   free(f);
 }
 
-static void in_child(void) { forked = true; }
+static void in_child(void) {
+  if (!forked) capi_close_polled();
+  forked = true;
+}
 
 // The driver's functions, once the process has loaded the driver, whoever did.
 static int (*get_current)(void**);

@@ -24,6 +24,11 @@ char** capi_environment(void);
 // runtime raised it.
 int capi_keep_limit(void);
 
+// capi_polls takes the name of the file of /proc that lists the descriptors which Go's runtime polls, and
+// capi_close_polled closes these, in a child.
+void capi_polls(const char* file);
+void capi_close_polled(void);
+
 // capi_host is an address of the host.
 void* capi_host(uintptr_t address);
 

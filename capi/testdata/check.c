@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -2467,9 +2468,49 @@ static void context(void) {
   TRUE(now == mine);
 }
 
+// sockets returns how many sockets the process has.
+static int sockets(void) {
+  int n = 0;
+  DIR* all = opendir("/proc/self/fd");
+  TRUE(all != NULL);
+  for (struct dirent* entry; (entry = readdir(all));) {
+    struct stat is;
+    n += fstatat(dirfd(all), entry->d_name, &is, 0) == 0 && S_ISSOCK(is.st_mode);
+  }
+  closedir(all);
+  return n;
+}
+
 static void forked(void) {
+  int mine = sockets();
+  struct sockaddr_in free_port = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t bytes = sizeof free_port;
+  int s = socket(AF_INET, SOCK_STREAM, 0);
+  TRUE(bind(s, (struct sockaddr*)&free_port, bytes) == 0 &&
+       getsockname(s, (struct sockaddr*)&free_port, &bytes) == 0);
+  char address[64];
+  snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(free_port.sin_port));
+  TRUE(close(s) == 0 && socket(AF_INET, SOCK_STREAM, 0) == s);  // the program's own, which the child keeps
+  mscclgo_rendezvous r;
+  OK(mscclgo_rendezvous_create(address, &r));
   mscclgo_group g = open_group();
+  TRUE(sockets() > mine + 1);
+  int told[2];
+  TRUE(pipe(told) == 0);
   pid_t child = fork();
+  if (child == 0) {  // it lives, with no socket of the library
+    int others = sockets() - mine - 1;
+    TRUE(write(told[1], &others, sizeof others) == sizeof others);
+    pause();
+    _exit(9);
+  }
+  int others;
+  TRUE(read(told[0], &others, sizeof others) == sizeof others && others == 0);
+  OK(mscclgo_rendezvous_destroy(r));
+  OK(mscclgo_rendezvous_create(address, &r));
+  OK(mscclgo_rendezvous_destroy(r));
+  TRUE(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+  child = fork();
   if (child == 0) {
     FAILS(MSCCLGO_INVALID, "fork", mscclgo_group_barrier(g, -1));
     FAILS(MSCCLGO_INVALID, "fork", mscclgo_group_destroy(g));
