@@ -3,12 +3,9 @@ package devicecode
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -31,22 +28,11 @@ func (w *workspace) dir() (string, error) {
 	if w.path != "" {
 		return w.path, nil
 	}
-	var random [8]byte
-	rand.Read(random[:]) // never fails
-	path, err := filepath.Abs(filepath.Join(os.TempDir(), "mscclgo-"+hex.EncodeToString(random[:])))
+	path, watch, err := deathwatch.Folder("mscclgo-")
 	if err != nil {
-		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot find the temporary folder: %w", err)
-	}
-	// First, since this process may be killed any time. Without a shell there is none; without
-	// descriptors the folder could not be emptied later either.
-	if w.watch, err = deathwatch.Start(path); errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot make a temporary folder: %w", err)
 	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		w.watch.Close()
-		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot make a temporary folder: %w", err)
-	}
-	w.path = path
+	w.path, w.watch = path, watch
 	return path, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mscclgo/mscclgo/internal/deathwatch"
 	"github.com/mscclgo/mscclgo/internal/explore"
 )
 
@@ -20,6 +21,7 @@ import (
 type explorer struct {
 	ctx     context.Context
 	dir     string
+	watch   *deathwatch.Watch // of the folder and the program
 	ranks   int
 	program []string
 	limit   time.Duration
@@ -64,12 +66,13 @@ func runExplore(c *call) error {
 	}
 	ctx, end := interruptible(1 << 62)
 	defer end()
-	dir, err := os.MkdirTemp("", "mscclgo-explore-")
+	dir, watch, err := deathwatch.Folder("mscclgo-explore-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	e := &explorer{ctx: ctx, dir: dir, ranks: *n, program: c.flags.Args(), limit: *limit, weak: *weak}
+	defer watch.Close()
+	e := &explorer{ctx: ctx, dir: dir, watch: watch, ranks: *n, program: c.flags.Args(), limit: *limit, weak: *weak}
 	different := map[uint64]bool{}
 	var notes []string
 	for i := range *runs {
@@ -162,7 +165,13 @@ func (e *explorer) run(p explore.Plan) (o explore.Outcome, failure string, err e
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	failed := cmd.Run()
+	failed := cmd.Start()
+	if failed == nil {
+		e.watch.Add(cmd.Process.Pid)
+		deathwatch.Await(cmd.Process.Pid)
+		e.watch.Remove(cmd.Process.Pid)
+		failed = cmd.Wait()
+	}
 	if e.ctx.Err() != nil {
 		return o, "", errors.New("interrupted")
 	}

@@ -126,9 +126,9 @@ func TestExploreOfOthers(t *testing.T) {
 	}
 }
 
-// TestExploreInterrupted ends the command while a program runs: of both nothing is left.
+// TestExploreInterrupted ends the command while a program runs: of both nothing is left, nor of its folder.
 func TestExploreInterrupted(t *testing.T) {
-	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 		scene := testproc.New(t)
 		p := scene.Start(nil, "explore", "-timeout", "1h", "--", "sleep", "3600")
 		for deadline := time.Now().Add(time.Minute); !sleeps(scene); time.Sleep(10 * time.Millisecond) {
@@ -140,6 +140,12 @@ func TestExploreInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.End(-1) // by the signal
+		folder := filepath.Join(scene.Temp(), "mscclgo-explore-*")
+		for deadline := time.Now().Add(time.Minute); s == syscall.SIGKILL; time.Sleep(10 * time.Millisecond) { // a shell cleans up
+			if left, _ := filepath.Glob(folder); len(left) == 0 || time.Now().After(deadline) {
+				break
+			}
+		}
 	}
 }
 

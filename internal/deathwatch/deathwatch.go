@@ -4,10 +4,14 @@
 package deathwatch
 
 import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -51,6 +55,28 @@ func Start(folders ...string) (*Watch, error) {
 		return nil, err
 	}
 	return &Watch{cmd: cmd, in: in}, nil
+}
+
+// Folder makes a temporary folder, whose name begins with prefix, and a watch that removes it. Where there is no
+// shell the watch is nil, and only the caller removes the folder.
+func Folder(prefix string) (string, *Watch, error) {
+	var random [8]byte
+	rand.Read(random[:]) // never fails
+	path, err := filepath.Abs(filepath.Join(os.TempDir(), prefix+hex.EncodeToString(random[:])))
+	if err != nil {
+		return "", nil, err
+	}
+	// First, since this process may be killed any time. Without descriptors the folder could not be
+	// emptied later either.
+	w, err := Start(path)
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return "", nil, err
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		w.Close()
+		return "", nil, err
+	}
+	return path, w, nil
 }
 
 // Add has a process group killed when this process ends.

@@ -104,6 +104,9 @@ func list(t testing.TB, dir string) map[string]bool {
 	return names
 }
 
+// Temp returns the folder for temporary files of the processes.
+func (s *Scene) Temp() string { return s.temp }
+
 // Processes returns the environments of the scene's processes, by process id.
 func (s *Scene) Processes() map[int]string {
 	found := map[int]string{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/deathwatch"
 )
 
 // source is a kernel that needs the library's headers.
@@ -20,11 +21,12 @@ extern "C" __global__ void probe(unsigned* out) { out[threadIdx.x] = threadIdx.x
 
 // compile compiles the kernel anew.
 func (e *examination) compile(arch string) (image []byte, took time.Duration, err error) {
-	dir, err := os.MkdirTemp("", "mscclgo-doctor-")
+	dir, watch, err := deathwatch.Folder("mscclgo-doctor-")
 	if err != nil {
 		return nil, 0, err
 	}
 	defer os.RemoveAll(dir)
+	defer watch.Close()
 	began := time.Now()
 	image, err = devicecode.Compile(e.ctx, arch, "probe.cu", []byte(source), devicecode.Options{CacheDir: dir})
 	return image, time.Since(began), err
