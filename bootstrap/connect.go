@@ -57,6 +57,8 @@ type Options struct {
 	// Logger receives refused strangers, and ranks that leave or fail. Nil
 	// discards.
 	Logger *slog.Logger
+
+	opened bool // the rendezvous has listened before this rank heard of it
 }
 
 // check finds what is invalid without asking anyone.
@@ -143,7 +145,7 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *puls
 	if hosted != nil {
 		addrs = []string{reachable(hosted.acc.Addr())}
 	}
-	j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: addrs}
+	j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: addrs, broke: time.Now()}
 	if o.TLS {
 		j.member = o.ID.member(handshake.TLS)
 	}
@@ -185,7 +187,7 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *puls
 		switch {
 		case j.joins > joins:
 			j.broke, pause = time.Now(), first
-		case j.joins > 0 && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
+		case (j.joins > 0 || o.opened) && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
 			return nil, nil, j.lostRendezvous(err)
 		case !handshake.Shortage(err):
 			short = time.Time{}
@@ -210,7 +212,7 @@ type joiner struct {
 	ln      net.Listener // where this rank's peers dial, once it is known
 	bind    string       // the address of ln, or "" for all
 	joins   int          // how often the rendezvous has received this rank's join
-	broke   time.Time    // when the last connection on which it had broke
+	broke   time.Time    // when the last connection on which it had broke, or the rank began
 }
 
 // thisProgram returns a random number that is this process's, by which a rendezvous knows it again.

@@ -196,6 +196,50 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// TestStoppedBetweenAssignmentAndConnect has a member stopped there until the others have gone on without it.
+func TestStoppedBetweenAssignmentAndConnect(t *testing.T) {
+	noLeaks(t)
+	e := elastic(t, ElasticOptions{Min: 2, Max: 3, Settle: 300 * time.Millisecond})
+	members := newMembers(t, e, 3)
+	ctx := testContext(t)
+	brief, giveUp := context.WithCancel(ctx)
+	first, second := come(brief, t, e, members[0]), come(brief, t, e, members[1])
+	a, err := members[2].await(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveUp() // the others, as their time to connect is up
+	wantError(t, <-first, mscclgo.ErrAborted)
+	wantError(t, <-second, mscclgo.ErrAborted)
+	next(t, members[:2])
+	start := time.Now()
+	if _, err := members[2].join(ctx, a); !errors.Is(err, errLeftOut) {
+		t.Errorf("it continues, and its join returns %v", err)
+	}
+	if took := time.Since(start); took > 5*time.Second { // of the 10 s that it has
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestServerEndsBeforeConnect has the server end, and with it the rendezvous that it assigned a member to.
+func TestServerEndsBeforeConnect(t *testing.T) {
+	noLeaks(t)
+	e := elastic(t, ElasticOptions{Settle: time.Millisecond})
+	m := newMembers(t, e, 1)[0]
+	ctx := testContext(t)
+	a, err := m.await(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Close()
+	start := time.Now()
+	_, err = m.join(ctx, a)
+	wantError(t, err, mscclgo.ErrRemote, "was lost before all ranks had come")
+	if took := time.Since(start); took > 5*time.Second { // of the 10 s that it has
+		t.Errorf("it took %v", took)
+	}
+}
+
 // TestDiesWhileWaiting has a process end while a generation forms, and one give up.
 func TestDiesWhileWaiting(t *testing.T) {
 	noLeaks(t)

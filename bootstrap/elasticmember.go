@@ -22,6 +22,7 @@ type Member struct {
 	mu         sync.Mutex
 	session    *session // nil if there is no connection
 	boot       *Bootstrap
+	connecting context.CancelCauseFunc // ends the Connect under way, or nil
 	generation uint64
 	rank       int
 	newcomers  chan struct{} // closed when the server says so
@@ -93,7 +94,8 @@ func (m *Member) Newcomers() <-chan struct{} {
 // generation before, which should have failed or be over for all its ranks: when the next
 // forms without this process, that is aborted.
 //
-// It waits for the server, and for a generation, until ctx ends.
+// It waits for the server, and for a generation, until ctx ends. Where the others have gone on to a further
+// generation before it was connected, as it was stopped for a while, it waits for the one after that.
 //
 // Errors: ErrTimeout and ErrAborted when ctx ends; ErrAborted for [Member.Leave]; those of
 // [Connect], after which Next may be called again.
@@ -106,24 +108,45 @@ func (m *Member) Next(ctx context.Context) (*Bootstrap, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(stay, func() { cancel(context.Cause(stay)) })()
-	a, err := m.await(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		a, err := m.await(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b, err := m.join(ctx, a)
+		if !errors.Is(err, errLeftOut) {
+			return b, err
+		}
 	}
-	o := m.o
-	o.Rank, o.Size, o.ID = a.rank, a.size, m.o.ID.generation(a)
-	b, err := Connect(ctx, o)
-	if err != nil {
-		return nil, err
-	}
+}
+
+// errLeftOut is the cause of the end of a Connect whose generation the others have given up: they went on with the next.
+var errLeftOut = errors.New("the others went on without this rank")
+
+// join connects to the other ranks of a generation.
+func (m *Member) join(ctx context.Context, a assignment) (*Bootstrap, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	m.mu.Lock()
-	m.boot = b
+	m.connecting = cancel
+	if m.leftOut > a.generation { // this process was stopped meanwhile, for example
+		cancel(errLeftOut)
+	}
+	m.mu.Unlock()
+	o := m.o
+	o.Rank, o.Size, o.ID, o.opened = a.rank, a.size, m.o.ID.generation(a), true
+	b, err := Connect(ctx, o)
+	m.mu.Lock()
+	m.connecting, m.boot = nil, b
 	late := m.leftOut > a.generation
 	m.mu.Unlock()
-	if late {
+	switch {
+	case late && err == nil:
 		m.abort(b, a.generation)
+	case late:
+		err = errors.Join(errLeftOut, err)
 	}
-	return b, nil
+	return b, err
 }
 
 // await returns this process's place in the next generation.
@@ -248,6 +271,9 @@ func (m *Member) listen(s *session) {
 			}
 		case frameLeftOut:
 			m.leftOut = max(m.leftOut, f.tag)
+			if m.connecting != nil && m.generation < f.tag {
+				m.connecting(errLeftOut)
+			}
 			if b, g := m.boot, m.generation; b != nil && g < f.tag {
 				m.wg.Go(func() { m.abort(b, g) })
 			}
