@@ -75,6 +75,7 @@ func init() {
 		defer b.mu.Unlock()
 		b.dead = dead
 	}
+	grace.Lossy = func(boot any) (int, time.Time) { return boot.(*Bootstrap).lossy() }
 }
 
 func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {

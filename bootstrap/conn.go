@@ -24,7 +24,9 @@ type conn struct {
 	nc     net.Conn
 	peer   *peer
 	dialed bool
-	up     bool // both sides have seen the handshake's end; Bootstrap.mu guards it
+	up     bool // both sides have seen the handshake's end; Bootstrap.mu guards it and what follows
+	link   handshake.Link
+	lossy  time.Time // what link said last
 
 	// signs changes with what the peer sends, and while it takes a long message.
 	signs atomic.Uint64

@@ -127,8 +127,11 @@ func (b *Bootstrap) watchNeighbours() {
 		case now := <-tick.C:
 			// A little later than a communicator, which knows more.
 			if rank := b.ask(now, known, timeout+every); rank >= 0 {
-				b.fail(failure{rank: rank, seenBy: b.rank, kind: mscclgo.ErrRemote,
-					text: fmt.Sprintf("it has given no sign of life to rank %d for %v: it is stopped, its host hangs, or the network to it is down", b.rank, timeout+every)})
+				text := fmt.Sprintf("it has given no sign of life to rank %d for %v: it is stopped, its host hangs, or the network to it is down", b.rank, timeout+every)
+				if peer, since := b.lossy(); peer == rank && !since.IsZero() {
+					text += "; its host does not acknowledge what it is sent, as where large messages do not pass, since MTUs of interfaces and switches differ"
+				}
+				b.fail(failure{rank: rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text})
 			}
 		}
 	}
@@ -142,6 +145,9 @@ func (b *Bootstrap) ask(now time.Time, known map[*conn]*silence, timeout time.Du
 	silent = -1
 	asked := map[*conn]bool{}
 	for _, p := range b.peers {
+		for c := range p.conns {
+			c.lossy = c.link.Look(c.nc, now)
+		}
 		c := p.out
 		if b.closing || c == nil || !p.present() || b.watchParent(b.rank) != p.rank && b.watchParent(p.rank) != b.rank {
 			continue
@@ -158,6 +164,21 @@ func (b *Bootstrap) ask(now time.Time, known map[*conn]*silence, timeout time.Du
 	}
 	maps.DeleteFunc(known, func(c *conn, _ *silence) bool { return !asked[c] })
 	return silent
+}
+
+// lossy returns the peer whose host has acknowledged nothing for longest, while this one sends again what it
+// sent there, and since when; see grace.Lossy.
+func (b *Bootstrap) lossy() (peer int, since time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.peers {
+		for c := range p.conns {
+			if at := c.lossy; !at.IsZero() && (since.IsZero() || at.Before(since)) {
+				peer, since = p.rank, at
+			}
+		}
+	}
+	return peer, since
 }
 
 // isQuiet reports whether a neighbour has given no sign of life for a while.

@@ -279,6 +279,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(silentHostEnv) != "" {
 		os.Exit(ended(silentHostChild()))
 	}
+	if file := os.Getenv(narrowEnv); file != "" {
+		os.Exit(ended(narrowChild(file)))
+	}
 	if os.Getenv(traceEnv) != "" {
 		os.Exit(ended(traceChild()))
 	}

@@ -319,6 +319,7 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 		s.Waits = append(s.Waits, w)
 	}
 	s.Waits = append(s.Waits, o.pairWaits(last, now)...)
+	s.Waits = append(s.Waits, o.c.lossyLinks(now)...)
 	slices.SortFunc(s.Waits, tellingFirst)
 	// One block tells as much as all of them: in a group, the last one, which another rank may not have.
 	for i := len(s.Waits) - 1; i > 0; i-- {
@@ -467,19 +468,29 @@ func (o *observer) suspects() bool {
 	if o.board == nil || o.heartbeat < 0 {
 		return false
 	}
-	boot, _ := o.c.boot.(leaver)
-	left := func(rank int) bool { return o.lives[rank].beat == gone || boot != nil && boot.Left(rank) }
 	now, quiet := o.now(), max(o.heartbeat/quietShare, 3*o.compare)
 	for rank, owner := range o.owners {
-		if rank == o.c.Rank() || now.Sub(o.lives[rank].moved) < quiet || left(rank) {
+		if rank == o.c.Rank() || now.Sub(o.lives[rank].moved) < quiet || o.hasLeft(rank) {
 			continue
 		}
-		// What those of other hosts do comes here by way of leaders.
-		if owner == o.owners[o.c.Rank()] || !left(owner) && !left(o.owners[0]) {
+		if owner == o.owners[o.c.Rank()] || o.relayed(rank) {
 			return true
 		}
 	}
 	return false
+}
+
+// hasLeft reports whether a rank has left. The caller holds mu.
+func (o *observer) hasLeft(rank int) bool {
+	boot, ok := o.c.boot.(leaver)
+	return o.lives[rank].beat == gone || ok && boot.Left(rank)
+}
+
+// relayed reports whether what a rank of another host does comes here: by way of leaders, which have not left.
+// The caller holds mu.
+func (o *observer) relayed(rank int) bool {
+	owner := o.owners[rank]
+	return owner != o.owners[o.c.Rank()] && !o.hasLeft(owner) && !o.hasLeft(o.owners[0])
 }
 
 // ranks returns what is known of all ranks. The caller holds mu.
@@ -489,6 +500,9 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 		r := &ranks[i]
 		r.Left = o.lives[i].beat == gone
 		r.Silent = o.silence(i, now)
+		if o.relayed(i) {
+			r.Quiet = now.Sub(o.lives[i].moved)
+		}
 		if s, err := verdict.Decode(o.board.statusOf(i)); err == nil {
 			r.Status = s
 			near := o.sees(i, s)

@@ -17,6 +17,8 @@ import (
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/connection/shm"
 	"github.com/mscclgo/mscclgo/internal/grace"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/verdict"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
@@ -28,6 +30,7 @@ type network struct {
 	bandwidth float64 // of the NICs of this rank, in GB/s; 0: unknown, or there are none
 	endpoint  func() (connection.Endpoint, error)
 	close     func() error
+	lossy     func() (peer int, since time.Time) // see native.Lossy; nil: nobody knows
 }
 
 // networks are all that there are, in order of preference where nothing is known of them.
@@ -123,7 +126,26 @@ func openEthernet(c *Communicator) (network, error) {
 		bandwidth: t.Bandwidth(),
 		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
 		close:     t.Close,
+		lossy:     func() (int, time.Time) { return native.Lossy(t) },
 	}, nil
+}
+
+// lossyLinks returns this host's waits for other hosts to acknowledge what it has sent them. All networks are open.
+func (c *Communicator) lossyLinks(now time.Time) (waits []verdict.Wait) {
+	add := func(peer int, since time.Time) {
+		if !since.IsZero() {
+			waits = append(waits, verdict.Wait{Kind: verdict.Link, Peer: peer, For: now.Sub(since)})
+		}
+	}
+	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
+		add(grace.Lossy(boot))
+	}
+	for _, n := range c.networks {
+		if n.lossy != nil {
+			add(n.lossy())
+		}
+	}
+	return waits
 }
 
 // lostBy returns what a transport calls when a connection breaks: lostPeer and then the

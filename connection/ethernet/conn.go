@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/internal/quiet"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -81,7 +82,9 @@ type conn struct {
 	ackSent   uint64
 	ackFrame  [frameSize]byte
 
-	seen      uint64 // progress at seenAt; used by watch
+	links     []handshake.Link // of the sockets; used by watch
+	lossy     atomic.Int64     // since when the kernel sends again what it sends to the peer, in Unix nanoseconds, or 0
+	seen      uint64           // progress at seenAt; used by watch
 	seenAt    time.Time
 	closeOnce sync.Once
 	closeErr  error
@@ -348,6 +351,7 @@ func (c *conn) broken(err error) {
 // watch fails the connection if the peer has neither taken nor sent anything for the
 // timeout although something is due. Transport.watch calls it.
 func (c *conn) watch(now time.Time) {
+	c.watchLinks(now)
 	progress := c.progress.Load()
 	if !c.awaitsPeer() || progress != c.seen || c.seenAt.IsZero() {
 		c.seen, c.seenAt = progress, now

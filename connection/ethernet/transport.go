@@ -177,10 +177,15 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	return t, nil
 }
 
+const (
+	watchShare = 32                     // the part of Options.Timeout after which a transport looks for peers that are stuck
+	mostWatch  = 250 * time.Millisecond // at most
+)
+
 // watch fails the connections whose peers are stuck, and notes when the group fails.
 func (t *Transport) watch() {
 	defer t.watched.Done()
-	tick := time.NewTicker(max(t.opts.Timeout/8, time.Millisecond))
+	tick := time.NewTicker(min(max(t.opts.Timeout/watchShare, time.Millisecond), mostWatch))
 	defer tick.Stop()
 	failed := t.reg.Failed()
 	for {

@@ -50,3 +50,19 @@ func unacknowledged(c *net.TCPConn) (sending bool) {
 	})
 	return sending
 }
+
+// resent returns how many bytes the other end's kernel has acknowledged, and whether this one sends again what
+// that has not (TCP_INFO in tcp(7)).
+func resent(c *net.TCPConn) (acknowledged uint64, resending bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil && info.State != tcpClose {
+			acknowledged, resending = info.Bytes_acked, info.Unacked > 0 && info.Retransmits > 0
+		}
+	})
+	return acknowledged, resending
+}

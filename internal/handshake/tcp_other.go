@@ -16,3 +16,6 @@ func dialer(timeout time.Duration) *net.Dialer { return &net.Dialer{Timeout: tim
 
 // unacknowledged is known on Linux only.
 func unacknowledged(*net.TCPConn) bool { return false }
+
+// resent is known on Linux only.
+func resent(*net.TCPConn) (uint64, bool) { return 0, false }

@@ -30,6 +30,36 @@ const Resent = 6 * time.Second
 // Acknowledged reports whether the other end's kernel has all that was written to conn, or will
 // never have it. conn is a TCP connection, or TLS over one; of others it is true.
 func Acknowledged(conn net.Conn) bool {
+	tcp := tcpOf(conn)
+	return tcp == nil || !unacknowledged(tcp)
+}
+
+// A Link is what is known of the network below a TCP connection, or TLS over one.
+type Link struct {
+	acknowledged uint64 // bytes, by the other end's kernel
+	since        time.Time
+}
+
+// Look returns since when the other end's kernel has acknowledged nothing more though this end's sends again
+// what it has not, or the zero time. It is called again and again.
+func (l *Link) Look(conn net.Conn, now time.Time) time.Time {
+	tcp := tcpOf(conn)
+	if tcp == nil {
+		return time.Time{}
+	}
+	acknowledged, resending := resent(tcp)
+	switch {
+	case !resending:
+		l.since = time.Time{}
+	case l.since.IsZero() || acknowledged != l.acknowledged:
+		l.since = now
+	}
+	l.acknowledged = acknowledged
+	return l.since
+}
+
+// tcpOf returns the TCP connection below conn, or nil.
+func tcpOf(conn net.Conn) *net.TCPConn {
 	for {
 		over, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {
@@ -37,6 +67,6 @@ func Acknowledged(conn net.Conn) bool {
 		}
 		conn = over.NetConn()
 	}
-	tcp, ok := conn.(*net.TCPConn)
-	return !ok || !unacknowledged(tcp)
+	tcp, _ := conn.(*net.TCPConn)
+	return tcp
 }

@@ -75,6 +75,9 @@ var (
 	// Wrap does, without asking the driver about it; or nil where memory is always looked up: on
 	// emulated devices.
 	WrapVouched func(device any, address, bytes uint64) any
+	// Lossy returns the peer of an *ethernet.Transport whose host has acknowledged nothing for longest, while this
+	// host sends again what it sent there, and since when. The time is zero if there is none.
+	Lossy func(transport any) (peer int, since time.Time)
 	// UseDevice has closing a *gpu.Device be an error that names the user, until end is
 	// called. It fails if the device is closed.
 	UseDevice func(device any, by string) (end func(), err error)

@@ -77,6 +77,7 @@ const (
 	Room                 // a peer to take what the kernel's host has for it
 	Message              // the other half of a send or receive
 	Pair                 // a call of two ranks on the host, called Name; of no kernel
+	Link                 // a peer's host to acknowledge what this one has sent it again; of no kernel
 	kinds
 )
 

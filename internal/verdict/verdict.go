@@ -14,6 +14,7 @@ import (
 type Rank struct {
 	*Status               // nil if it has not reported, or cannot be heard
 	Silent  time.Duration // since its last sign of life, 0 if it is unknown
+	Quiet   time.Duration // likewise, of a rank of another host, where others pass that on
 	Stopped bool          // the operating system says that its process is stopped
 	Ended   bool          // the operating system says that its process has ended
 	Runs    bool          // the operating system says that its process is there, and not stopped
@@ -40,8 +41,8 @@ type Verdict struct {
 
 // Judge returns the earliest cause that explains the waits that have ended by their
 // deadline. There must be at least one such wait. Of several causes it prefers those
-// that are proved: a rank that has ended, is stopped or silent, calls that differ, a handler that
-// does not return, and then where the waits lead.
+// that are proved: a rank that has ended, is stopped or silent, calls that differ, what a network loses,
+// a handler that does not return, and then where the waits lead.
 func Judge(ranks []Rank, l Limits) Verdict { return JudgePart(ranks, OuterGroup{}, l) }
 
 // JudgePart is Judge for a group that was split from another one.
@@ -50,6 +51,9 @@ func JudgePart(ranks []Rank, outer OuterGroup, l Limits) Verdict {
 		return v
 	}
 	if v, ok := callsDiffer(ranks); ok {
+		return v
+	}
+	if v, ok := link(ranks); ok {
 		return v
 	}
 	g := newGraph(ranks, outer, l)
@@ -63,6 +67,9 @@ func JudgePart(ranks []Rank, outer OuterGroup, l Limits) Verdict {
 // judge follows the waits.
 func (g *graph) judge() Verdict {
 	if v, ok := g.deadOutside(); ok {
+		return v
+	}
+	if v, ok := g.quiet(); ok {
 		return v
 	}
 	if v, ok := g.handler(); ok {
@@ -101,6 +108,11 @@ func Dead(ranks []Rank, l Limits) (Verdict, bool) {
 	for _, i := range dead[:min(len(dead), mostDead)] {
 		if len(texts) == 0 || ranks[i].proved() > 0 {
 			texts = append(texts, ranks[i].deadText(fmt.Sprint(i)))
+		}
+	}
+	if ranks[v.Culprit].proved() == 0 {
+		if l, ok := link(ranks); ok {
+			texts = append(texts, l.Text)
 		}
 	}
 	v.Text = strings.Join(texts, "; ")
@@ -220,7 +232,7 @@ func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
 		}
 		ended := false
 		for _, w := range waits {
-			if !w.Ended && w.For < l.Stuck {
+			if !w.Ended && w.For < l.Stuck || w.Kind == Link {
 				continue
 			}
 			if w.Kind == Ring || w.Peer == i {
@@ -505,6 +517,8 @@ func whatOf(w Wait, from, by any) string {
 		return fmt.Sprintf("rank %v to come to a call that all ranks make on the host", from)
 	case Pair:
 		return fmt.Sprintf("rank %v to come to %s, a call that the two make on the host", from, w.Name)
+	case Link:
+		return fmt.Sprintf("the host of rank %v to acknowledge what it was sent", from)
 	case Message:
 		return fmt.Sprintf("a send or receive between %v and %v, block %d", from, by, w.Block)
 	case Host:

@@ -53,6 +53,9 @@ func report(t *testing.T, ranks []Rank, line string) {
 	case "left":
 		r.Left = true
 		return
+	case "quiet":
+		r.Quiet = duration(t, f[2])
+		return
 	case "silent":
 		r.Silent = duration(t, f[2])
 		return
@@ -102,6 +105,8 @@ func report(t *testing.T, ranks []Rank, line string) {
 			w.Kind = Message
 		case "exchange":
 			w.Kind = Exchange
+		case "link":
+			w.Kind = Link
 		default:
 			t.Fatalf("%s: what wait?", line)
 		}

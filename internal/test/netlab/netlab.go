@@ -33,6 +33,8 @@ const (
 type Options struct {
 	MTU  int  // of all links, in bytes; 0 is 1500
 	IPv6 bool // hosts have IPv6 addresses only
+	// Whole has no link take several packets as one, so that [Host.Narrow] sees each. TCP reads that when it connects.
+	Whole bool
 }
 
 // Lab is some hosts and the switch that joins them.
@@ -99,6 +101,9 @@ func (l *Lab) add(netns string, i int) {
 	l.ip("-n", l.netns, "link", "add", h.port, "mtu", mtu, "up", "master", "bridge", "type", "veth",
 		"peer", "name", "eth0", "mtu", mtu, "netns", netns)
 	h.ip(append([]string{"address", "add", address[0] + address[1], "dev", "eth0"}, address[2:]...)...)
+	if l.options.Whole {
+		h.ip("link", "set", "dev", "eth0", "gso_max_segs", "1")
+	}
 	h.ip("link", "set", "lo", "up")
 	h.ip("link", "set", "eth0", "up")
 }
@@ -138,6 +143,13 @@ func (h *Host) Unplug() {
 func (h *Host) Plug() {
 	h.lab.t.Helper()
 	h.lab.ip("-n", h.lab.netns, "link", "set", h.port, "up")
+}
+
+// Narrow has the switch drop packets to and from the host of more than mtu bytes, as where MTUs differ: the
+// host's own, of which its peers know, stays.
+func (h *Host) Narrow(mtu int) {
+	h.lab.t.Helper()
+	h.lab.ip("-n", h.lab.netns, "link", "set", "dev", h.port, "mtu", strconv.Itoa(mtu))
 }
 
 // The states of a bridge's port.
