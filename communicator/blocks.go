@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -38,8 +39,16 @@ func (c *Communicator) MaxBlocks(ctx context.Context, k *gpu.Kernel, threads, dy
 	if k != nil {
 		resident, err = k.MaxResidentBlocks(threads, dynamicShared)
 	}
-	w := wire.NewWriter(4)
+	allowed := dynamicShared
+	if err == nil && resident == 0 {
+		var a gpu.Attributes
+		a, err = k.Attributes()
+		allowed = a.MaxDynamicShared
+	}
+	w := wire.NewWriter(12)
 	w.U32(uint32(min(resident/c.sharers, devicecode.MaxBlocks)))
+	w.U32(uint32(resident))
+	w.U32(uint32(allowed))
 	all, err := call.collect(ctx, w.Bytes(), err)
 	if err != nil {
 		return 0, err
@@ -47,12 +56,19 @@ func (c *Communicator) MaxBlocks(ctx context.Context, k *gpu.Kernel, threads, dy
 	least := devicecode.MaxBlocks
 	for rank, b := range all {
 		r := wire.NewReader(b)
-		fit := int(r.U32())
+		fit, resident, allowed := int(r.U32()), int(r.U32()), int(r.U32())
 		if err := r.End(); err != nil {
 			return 0, call.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 		}
 		if fit == 0 {
-			return 0, call.errorf(mscclgo.ErrUnsupported, rank, "no block of %d threads with %d bytes of dynamic shared memory fits on the device beside those of the other ranks that share it; use less", threads, dynamicShared)
+			why := "; use less"
+			switch {
+			case resident > 0:
+				why = " beside the blocks of the other ranks that share it; use less"
+			case dynamicShared > allowed:
+				why = fmt.Sprintf(": the kernel may have %d; call Kernel.SetMaxDynamicShared first", allowed)
+			}
+			return 0, call.errorf(mscclgo.ErrUnsupported, rank, "no block of %d threads with %d bytes of dynamic shared memory fits on the device%s", threads, dynamicShared, why)
 		}
 		least = min(least, fit)
 	}

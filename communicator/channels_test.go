@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -255,8 +256,12 @@ func maxBlocks(t *testing.T, numbers []int) {
 		if err := comms[rank].Synchronize(t.Context(), all[rank].stream); err != nil {
 			return err
 		}
-		if _, err := comms[rank].MaxBlocks(t.Context(), kernel, 4096, 0); !errors.Is(err, mscclgo.ErrUnsupported) {
+		if _, err := comms[rank].MaxBlocks(t.Context(), kernel, 4096, 0); !errors.Is(err, mscclgo.ErrUnsupported) || strings.Contains(err.Error(), "share it") {
 			return fmt.Errorf("blocks of 4096 threads: %v", err)
+		}
+		_, err = comms[rank].MaxBlocks(t.Context(), kernel, 64, 64<<10)
+		if !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "call Kernel.SetMaxDynamicShared first") {
+			return fmt.Errorf("blocks with 64 KiB of shared memory: %v", err)
 		}
 		return all[rank].want(done)
 	})

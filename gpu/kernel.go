@@ -124,7 +124,8 @@ func (k *Kernel) SetMaxDynamicShared(bytes int) error {
 }
 
 // MaxResidentBlocks returns how many blocks of the given threads and bytes of dynamic
-// shared memory the device can hold at once, or 0 if it can hold no such block. A grid
+// shared memory the device can hold at once, or 0 if it can hold no such block, also for more
+// shared memory than [Kernel.SetMaxDynamicShared] allows. A grid
 // whose blocks wait for each other must not be larger, counting the grids of all ranks
 // that share the device.
 func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
@@ -133,6 +134,9 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 	}
 	if threads < 1 || threads > k.mod.dev.info.MaxThreadsPerBlock || dynamicShared < 0 || dynamicShared > k.mod.dev.info.MaxSharedPerBlock {
 		return 0, nil
+	}
+	if a, err := k.b.Attributes(); err != nil || dynamicShared > a.MaxDynamicShared {
+		return 0, err
 	}
 	return k.b.MaxResidentBlocks(threads, dynamicShared)
 }

@@ -256,6 +256,19 @@ func TestShapes(t *testing.T) {
 	invalid(t, k.Launch(nil, gpu.Blocks(1, 1)), "nil")
 }
 
+// shared has a handle for kernels, as channels have.
+type shared struct{ d *gpu.Device }
+
+func (shared) Set() uint64 { return 7 }
+
+// TestArgumentWithPointers passes what a kernel cannot take: the error names what it takes instead.
+func TestArgumentWithPointers(t *testing.T) {
+	d := testdev.Open(t, 0)
+	k, s := kernel(t, load(t, d), "reversed"), newStream(t, d)
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1), &shared{d}, 1), "*gpu_test.shared holds Go pointers", "pass what its Set() returns")
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1), new(int), 1), "use the Ptr of buffers")
+}
+
 func TestDynamicShared(t *testing.T) {
 	d := testdev.Open(t, 0)
 	s := newStream(t, d)
@@ -265,7 +278,7 @@ func TestDynamicShared(t *testing.T) {
 	launch := func() error {
 		return k.Launch(s, gpu.LaunchConfig{Block: gpu.Dim3{X: 64}, DynamicShared: 4 * n}, out, n)
 	}
-	invalid(t, launch(), "reversed", name(t))
+	invalid(t, launch(), "reversed", name(t), "SetMaxDynamicShared")
 	most := d.Info().MaxSharedPerBlock
 	for _, bad := range []int{-1, most + 1, math.MaxInt} {
 		invalid(t, k.SetMaxDynamicShared(bad), "reversed", name(t))

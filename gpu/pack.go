@@ -116,7 +116,7 @@ func packValue(dst []byte, arg any, dev *Device) error {
 		return fmt.Errorf("a %v is in host memory; pass an array by value, or upload it and pass the buffer", t)
 	}
 	if dev.holdsPointers(t) {
-		return fmt.Errorf("%v holds Go pointers, which a device cannot follow; use the Ptr of buffers in structs", t)
+		return fmt.Errorf("%v holds Go pointers, which a device cannot follow; %s", t, instead(t))
 	}
 	if int(t.Size()) != len(dst) {
 		return wrongSize(len(dst), t.String(), int(t.Size()))
@@ -125,4 +125,19 @@ func packValue(dst []byte, arg any, dev *Device) error {
 		reflect.NewAt(t, unsafe.Pointer(&dst[0])).Elem().Set(v)
 	}
 	return nil
+}
+
+// instead says what a kernel takes in place of a value of the type, which holds Go pointers.
+func instead(t reflect.Type) string {
+	method, ok := t.MethodByName("Set") // by constants, so that the linker keeps no other methods
+	if !ok {
+		method, ok = t.MethodByName("Handle")
+	}
+	if !ok {
+		method, ok = t.MethodByName("Fifo")
+	}
+	if ok && method.Type.NumIn() == 1 && method.Type.NumOut() > 0 && !hasPointers(method.Type.Out(0)) {
+		return "pass what its " + method.Name + "() returns"
+	}
+	return "use the Ptr of buffers in structs"
 }

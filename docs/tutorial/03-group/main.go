@@ -19,8 +19,9 @@ import (
 var source []byte
 
 const (
-	count   = 4096 // int32 of each rank
+	count   = 1 << 17 // int32 of each rank
 	threads = 128
+	tile    = 64 << 10 // bytes of shared memory of a block
 )
 
 func main() {
@@ -43,10 +44,15 @@ func run(ctx context.Context, comm *communicator.Communicator) error {
 	stream := must(comm.NewStream())
 	group := must(comm.Group(ctx))
 	buffers := must(must(comm.Share(ctx, buffer)).Handle()) // of all ranks
+	// More than 48 KiB of shared memory a kernel has to be allowed.
+	if err := allGather.SetMaxDynamicShared(tile); err != nil {
+		return err
+	}
 	// Blocks that wait for each other must all run at once.
-	blocks := min(8, must(comm.MaxBlocks(ctx, allGather, threads, 0)))
+	config := gpu.Blocks(min(8, must(comm.MaxBlocks(ctx, allGather, threads, tile))), threads)
+	config.DynamicShared = tile
 
-	if err := allGather.Launch(stream, gpu.Blocks(blocks, threads), group, buffers, 4*count); err != nil {
+	if err := allGather.Launch(stream, config, group, buffers, 4*count, tile); err != nil {
 		return err
 	}
 	if err := stream.Synchronize(ctx); err != nil {

@@ -126,8 +126,12 @@ func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte)
 		C.uint32_t(cfg.DynamicShared), C.bool(cfg.Cooperative), C.bool(cfg.Overlap && kernel.overlaps),
 		unsafe.Pointer(unsafe.SliceData(args)), C.size_t(len(args)))
 	if rc != 0 {
-		if a, err := kernel.Attributes(); err == nil && uint64(cfg.Block[0])*uint64(cfg.Block[1])*uint64(cfg.Block[2]) > uint64(a.MaxThreadsPerBlock) {
+		a, err := kernel.Attributes()
+		if err == nil && uint64(cfg.Block[0])*uint64(cfg.Block[1])*uint64(cfg.Block[2]) > uint64(a.MaxThreadsPerBlock) {
 			return s.fail(rc, "launch %s with blocks %v, of which each can have %d threads", kernel.name, cfg.Block, a.MaxThreadsPerBlock)
+		}
+		if err == nil && int64(cfg.DynamicShared) > int64(a.MaxDynamicShared) {
+			return s.fail(rc, "launch %s with %d bytes of dynamic shared memory, of which it may have %d (call Kernel.SetMaxDynamicShared first)", kernel.name, cfg.DynamicShared, a.MaxDynamicShared)
 		}
 		return s.fail(rc, "launch %s with grid %v, block %v, %d bytes of dynamic shared memory and %d of arguments",
 			kernel.name, cfg.Grid, cfg.Block, cfg.DynamicShared, len(args))

@@ -84,12 +84,12 @@ func (k *kernel) SetMaxDynamicShared(bytes int) error {
 	return nil
 }
 
-func (k *kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
+func (k *kernel) MaxResidentBlocks(threads, _ int) (int, error) {
 	a, err := k.Attributes()
 	if err != nil {
 		return 0, err
 	}
-	if threads > a.MaxThreadsPerBlock || dynamicShared > a.MaxDynamicShared {
+	if threads > a.MaxThreadsPerBlock {
 		return 0, nil
 	}
 	return k.mod.dev.residentBlocks(), nil
