@@ -310,6 +310,9 @@ func TestHandlerWaits(t *testing.T) {
 	defer cancel()
 	testerr.Expect(t, r.service.Stop(ctx), mscclgo.ErrTimeout, "1 triggers are in the ring", "while trigger 0 of kind 130 is served")
 	testerr.Expect(t, <-ended, mscclgo.ErrTimeout, "trigger 0 of kind 130")
+	if err := r.service.Stop(t.Context()); err != nil {
+		t.Errorf("stopping again: %v", err)
+	}
 	testerr.Expect(t, r.service.Close(), mscclgo.ErrTimeout, "kind 130")
 	r.wait(t)
 	r.expectFailure(t, mscclgo.ErrTimeout, "kind 130")

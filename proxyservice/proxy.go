@@ -241,7 +241,8 @@ func (p *Proxy) Start(ctx context.Context) error {
 //
 // Errors: what made the proxy fail; ErrTimeout and ErrAborted when ctx ends first,
 // which is a failure too, since kernels wait for the triggers that are left. Stop then
-// gives the handler a second to return. ErrInvalid when the handler or OnFailure calls
+// gives the handler a second to return; another Stop returns nil once the goroutine has ended, and
+// [Proxy.Err] the failure. ErrInvalid when the handler or OnFailure calls
 // it on the proxy's goroutine.
 func (p *Proxy) Stop(ctx context.Context) error {
 	_, err := p.end(ctx, false)
@@ -253,6 +254,7 @@ func (p *Proxy) Stop(ctx context.Context) error {
 func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 	p.life.Lock()
 	r := p.running
+	before := p.failure.Load()
 	if r != nil && r.itself() {
 		p.life.Unlock()
 		return r, mscclgo.Errorf(mscclgo.ErrInvalid, opStop, "the proxy's own goroutine calls it, which it would wait for; call it in another").At(p.options.Rank, mscclgo.NoRank)
@@ -266,7 +268,7 @@ func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 		if n := p.ring.Len(); forGood && n > 0 {
 			p.fail(mscclgo.Errorf(mscclgo.ErrAborted, "proxyservice: close", "%d triggers are in the ring, pushed after it was stopped", n).At(p.options.Rank, mscclgo.NoRank))
 		}
-		return nil, p.Err()
+		return nil, p.stopped(before, forGood)
 	}
 	explore.Current().Self().Until("stop a proxy", false, r.ended)
 	if r.ended() {
@@ -276,11 +278,12 @@ func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 	case <-r.done:
 	case <-ctx.Done():
 		why := mscclgo.FromContext(ctx, opStop, fmt.Sprintf("%d triggers are in the ring, and more may come or a flush has not ended%s; let the kernels end first", p.ring.Len(), p.inHand(", while"))).At(p.options.Rank, mscclgo.NoRank)
-		p.quit(r, why)
+		p.quit(r, &late{why})
+		before = nil
 		select {
 		case <-r.done:
 		case <-time.After(patience):
-			p.fail(mscclgo.FromContext(ctx, opStop, fmt.Sprintf("the handler, or a call of the transport, has not returned; %d triggers are in the ring%s", p.ring.Len(), p.inHand(";"))).At(p.options.Rank, mscclgo.NoRank))
+			p.fail(&late{mscclgo.FromContext(ctx, opStop, fmt.Sprintf("the handler, or a call of the transport, has not returned; %d triggers are in the ring%s", p.ring.Len(), p.inHand(";"))).At(p.options.Rank, mscclgo.NoRank)})
 			return r, p.Err()
 		}
 	}
@@ -289,7 +292,21 @@ func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 	if p.running == r {
 		p.running = nil
 	}
-	return nil, p.Err()
+	return nil, p.stopped(before, forGood)
+}
+
+// late is the failure of a Stop whose context has ended.
+type late struct{ error }
+
+func (l *late) Unwrap() error { return l.error }
+
+// stopped returns the error of a stop once the run has ended. before is the failure when it began: a Stop that timed
+// out has told that one already.
+func (p *Proxy) stopped(before *error, forGood bool) error {
+	if told := (*late)(nil); before != nil && !forGood && errors.As(*before, &told) {
+		return nil
+	}
+	return p.Err()
 }
 
 // quit has a run end at once, unless it has ended.
