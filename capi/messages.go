@@ -74,12 +74,12 @@ func (g *group) launch(op string, all []C.mscclgo_message) error {
 		if at < 0 {
 			s, err := objects.use(op, aStream, stream)
 			if err != nil {
-				return inMessage(i, len(all), err)
+				return inMessage(all, i, err)
 			}
 			at, streams = len(streams), append(streams, s)
 		}
 		if err := g.add(op, sends, streams[at].value.(*gpu.Stream), buffer, m); err != nil {
-			return inMessage(i, len(all), err)
+			return inMessage(all, i, err)
 		}
 	}
 	err = sends.Launch()
@@ -108,10 +108,17 @@ func (g *group) add(op string, to *collective.Group, s *gpu.Stream, buffer C.uin
 	return nil
 }
 
-// inMessage names the message that an error is about, where there are several.
-func inMessage(i, of int, err error) error {
-	if of == 1 {
-		return err
+// inMessage names the message that an error is about, and its place where there are several.
+func inMessage(all []C.mscclgo_message, i int, err error) error {
+	what := fmt.Sprintf("message with rank %d", int(all[i].peer))
+	switch all[i].direction {
+	case C.MSCCLGO_SEND:
+		what = fmt.Sprintf("send to rank %d", int(all[i].peer))
+	case C.MSCCLGO_RECV:
+		what = fmt.Sprintf("receive from rank %d", int(all[i].peer))
 	}
-	return mscclgo.Errorf(mscclgo.KindOf(err), fmt.Sprintf("mscclgo: message %d of %d", i+1, of), "%w", err)
+	if len(all) > 1 {
+		what = fmt.Sprintf("message %d of %d, %s", i+1, len(all), what)
+	}
+	return mscclgo.Errorf(mscclgo.KindOf(err), "mscclgo: "+what, "%w", err)
 }

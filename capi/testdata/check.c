@@ -1369,6 +1369,8 @@ static void messages(void) {
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_messages_load(NULL));
   FAILS(MSCCLGO_INVALID, "does not receive", mscclgo_send(g, s, out, 2, MSCCLGO_I32, 0));
   FAILS(MSCCLGO_INVALID, "does not send", mscclgo_recv(g, s, in, 2, MSCCLGO_I32, 0));
+  FAILS(MSCCLGO_INVALID, "send to rank 0", mscclgo_send(g, s, NULL, 2, MSCCLGO_I32, 0));
+  FAILS(MSCCLGO_INVALID, "receive from rank 0", mscclgo_recv(g, s, NULL, 2, MSCCLGO_I32, 0));
 
   // None of it has failed the group, or sent anything.
   OK(mscclgo_stream_fill(s, b, 32, 0, sizeof got));
