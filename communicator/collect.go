@@ -128,7 +128,7 @@ func (k *call) exchange(ctx context.Context, mine []byte) (all [][]byte, err err
 	if f == nil {
 		return k.c.boot.AllGather(ctx, mine)
 	}
-	done := f.observer.exchange()
+	done := f.observer.exchange(k.name == closing)
 	k.c.meet(func() { all, err = k.c.boot.AllGather(ctx, mine) })
 	done(err)
 	if k.name != closing {

@@ -38,9 +38,9 @@ func TestExchangeThatHasEnded(t *testing.T) {
 	part := split(outer, clock, 0, 1)
 	all := append(part, outer...)
 	for _, o := range outer[1:3] {
-		o.exchange()
+		o.exchange(false)
 	}
-	done := outer[0].exchange()
+	done := outer[0].exchange(false)
 	waits := func() string {
 		var told []string
 		for _, w := range part[0].elsewhere(*clock) {
@@ -174,13 +174,13 @@ func TestWaitsOfAFailedGroup(t *testing.T) {
 	part, other := split(outer, clock, 0, 1), split(outer, clock, 0, 2)
 	part[0].c.options.Timeout = time.Minute
 	for _, o := range outer[:3] {
-		o.exchange() // which rank 3 does not begin
+		o.exchange(false) // which rank 3 does not begin
 	}
 	ticks(clock, 2*time.Second, append(part, outer...)...)
 	for _, o := range outer {
 		o.quiet()
 	}
-	other[0].exchange()
+	other[0].exchange(false)
 	ticks(clock, time.Second, append(part, other...)...)
 	told := func() (waits []string) {
 		for _, w := range part[0].elsewhere(*clock) {

@@ -63,6 +63,33 @@ func TestWaitForRankThatLeft(t *testing.T) {
 	}
 }
 
+// TestWaitForRankThatCloses has rank 0 wait in a kernel for rank 1, which closes, and waits for rank 0 as long as
+// that kernel waits: these two waits are no cycle.
+func TestWaitForRankThatCloses(t *testing.T) {
+	testdev.Parallel(t)
+	testdev.Apart(t, 2)
+	comms := group(t, 2, communicator.Options{Timeout: verdictTimeout})
+	workers := workers(t, comms)
+	channels := make([]*communicator.MemoryChannels, 2)
+	each(t, 2, func(rank int) (err error) {
+		channels[rank], err = comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{})
+		return err
+	})
+	if t.Failed() {
+		return
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- errors.Join(channels[1].Close(), comms[1].Close()) }()
+	if err := workers[0].launch("await", 1, 1, channels[0].HandleOf(0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	err := comms[0].Synchronize(t.Context(), workers[0].stream)
+	failing(t, 0, err, mscclgo.ErrTimeout, "peer 1", "rank 1 closes the group, and rank 0 needs it: rank 0 has waited")
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSignalOfRankThatLeft has a signal come before its rank leaves: a wait for it ends well.
 func TestSignalOfRankThatLeft(t *testing.T) {
 	testdev.Parallel(t)

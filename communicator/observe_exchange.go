@@ -14,15 +14,16 @@ import (
 type ownExchange struct {
 	number uint64
 	since  time.Time // zero if it is done
+	closes bool      // by it this rank closes the group
 	ended  time.Time // when the call returned because its deadline had passed, or zero
 }
 
-// exchange notes that this rank begins its next exchange. done is called with the
+// exchange notes that this rank begins its next exchange, by which it closes the group or not. done is called with the
 // exchange's error when that is over.
-func (o *observer) exchange() (done func(error)) {
+func (o *observer) exchange(closes bool) (done func(error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.exchanging = ownExchange{number: o.exchanging.number + 1, since: o.now()}
+	o.exchanging = ownExchange{number: o.exchanging.number + 1, since: o.now(), closes: closes}
 	number := o.exchanging.number
 	return func(err error) {
 		o.mu.Lock()
@@ -46,7 +47,7 @@ func (o *observer) exchanged() time.Duration {
 
 // describe adds the exchange to this rank's status.
 func (e ownExchange) describe(s *verdict.Status, now time.Time) {
-	s.Exchange, s.ExchangeEnded = e.number, !e.ended.IsZero()
+	s.Exchange, s.ExchangeEnded, s.Closes = e.number, !e.ended.IsZero(), e.closes
 	if s.ExchangeEnded {
 		now = e.ended
 	}

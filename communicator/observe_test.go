@@ -528,7 +528,7 @@ func TestAsk(t *testing.T) {
 	}
 	for i, pair := range [][2]int{{1, 4}, {4, 2}, {2, 1}, {0, 3}, {3, 0}} {
 		asks, tells := pair[0], pair[1]
-		comms[tells].failure.observer.exchange()
+		comms[tells].failure.observer.exchange(false)
 		want := uint64(1)
 		for _, earlier := range [][2]int{{1, 4}, {4, 2}, {2, 1}, {0, 3}, {3, 0}}[:i] {
 			if earlier[1] == tells {

@@ -29,10 +29,12 @@ type Status struct {
 
 	// Exchange is the number of its last exchange, a call on the host that all ranks make.
 	// Exchanging is for how long it has been in that, and 0 if that is done. It is not
-	// done where its deadline has passed, which ExchangeEnded says.
+	// done where its deadline has passed, which ExchangeEnded says. Closes is set if it is the last, by which the
+	// rank closes the group.
 	Exchange      uint64
 	Exchanging    time.Duration
 	ExchangeEnded bool
+	Closes        bool
 
 	// Busy is what its host does for its device that may last, BusyFor for how long, and Compiles
 	// whether that is to compile. Busy is "" if it does nothing of the kind.
@@ -148,6 +150,7 @@ func (s *Status) Encode() []byte {
 	w.U64(s.Exchange)
 	w.U64(uint64(max(s.Exchanging, 0)))
 	w.Bool(s.ExchangeEnded)
+	w.Bool(s.Closes)
 	w.String(clip(s.Busy, MaxName))
 	w.U64(uint64(max(s.BusyFor, 0)))
 	w.Bool(s.Compiles)
@@ -179,6 +182,7 @@ func Decode(b []byte) (*Status, error) {
 	s := &Status{Process: r.U32(), Namespace: r.U64(), Host: Printable(r.String(MaxName)), Device: Printable(r.String(MaxName)), Call: r.U64(), CallText: Printable(r.String(MaxText))}
 	s.Serving, s.Trigger = readDuration(r), r.U8()
 	s.Exchange, s.Exchanging, s.ExchangeEnded = r.U64(), readDuration(r), r.Bool()
+	s.Closes = r.Bool()
 	s.Busy, s.BusyFor, s.Compiles = Printable(r.String(MaxName)), readDuration(r), r.Bool()
 	n := int(r.U8())
 	if n > MaxWaits {

@@ -262,7 +262,7 @@ func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
 // ExchangeWaits returns a rank's waits, in its exchange, for those that have not begun it.
 func ExchangeWaits(ranks []Rank, rank int) []Wait {
 	s := ranks[rank].Status
-	if s.Exchanging <= 0 {
+	if s.Exchanging <= 0 || s.Closes { // a rank that closes does nothing more for those that it waits for
 		return nil
 	}
 	var waits []Wait
@@ -335,6 +335,8 @@ func (g *graph) end() (Verdict, bool) {
 	rank, by := g.name(best.rank), g.name(best.by)
 	waits := fmt.Sprintf("rank %s has waited%s for %s", by, since(best.wait), place(best.wait, rank, by))
 	switch {
+	case best.wait.Where == Here && g.ranks[best.rank].Status != nil && g.ranks[best.rank].Closes:
+		v.Text = fmt.Sprintf("rank %s closes the group, and rank %s needs it: %s", rank, by, waits)
 	case best.behind:
 		late, other := g.statusIn(best.rank, best.wait.Where), g.statusIn(best.by, best.wait.Where)
 		last := "it has made none"

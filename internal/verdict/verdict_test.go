@@ -71,6 +71,8 @@ func report(t *testing.T, ranks []Rank, line string) {
 		return n
 	}
 	switch f[1] {
+	case "closes":
+		r.Closes, r.Exchange, r.Exchanging, r.ExchangeEnded = true, 1, duration(t, f[2]), true
 	case "process":
 		r.Process = uint32(number(f[2]))
 	case "call":
