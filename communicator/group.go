@@ -32,6 +32,9 @@ const (
 // Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks and
 // each rank. Later calls return the same. Collective the first time.
 //
+// A launch of more than 256 blocks, or of a grid of several dimensions, with this handle is refused: a
+// kernel that uses no barriers and epochs may have a copy with Epochs and Arrivals 0.
+//
 // All kernels with this handle share the scratch, which is for packets; <mscclgo/group.cuh> says
 // what else may lie there. Runners of package collective have windows of their own, of the same size.
 //
@@ -85,6 +88,7 @@ func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, r
 	closed := c.closed
 	if !closed {
 		*kept = g
+		c.launches.HasBlocks(uint64(g.handle.Epochs), devicecode.MaxBlocks)
 	}
 	c.mu.Unlock()
 	if closed { // meanwhile, so that nobody else frees g

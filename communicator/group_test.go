@@ -1,6 +1,7 @@
 package communicator_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestGroup(t *testing.T) {
@@ -39,6 +42,46 @@ func TestGroup(t *testing.T) {
 		}
 		return all[rank].want(done)
 	})
+}
+
+// TestGroupGrids launches grids for which a group has no barriers and epochs: they would write behind these.
+func TestGroupGrids(t *testing.T) {
+	comms := group(t, 1, communicator.Options{})
+	w := workers(t, comms)[0]
+	g, err := comms[0].Group(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := w.module.Kernel("barriers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = devicecode.MaxBlocks
+	noCounts := g
+	noCounts.Epochs, noCounts.Arrivals = 0, 0
+	for _, capture := range []bool{false, true} {
+		if capture {
+			if err := w.stream.BeginCapture(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, grid := range []gpu.Dim3{{X: most + 1}, {X: 2, Y: 2}, {X: 1, Z: 2}} {
+			cfg := gpu.LaunchConfig{Grid: grid, Block: gpu.Dim3{X: 32}}
+			err := kernel.Launch(w.stream, cfg, g, uint32(1), w.results)
+			testerr.Expect(t, err, mscclgo.ErrInvalid, "barriers", "at most 256 blocks")
+			if err := kernel.Launch(w.stream, cfg, noCounts, uint32(0), w.results); err != nil {
+				t.Errorf("where the kernel gets no counts: %v", err)
+			}
+		}
+		if err := w.launch("barriers", most, 32, g, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	if graph, err := w.stream.EndCapture(); err != nil {
+		t.Error(err)
+	} else if err := errors.Join(graph.Close(), w.stream.Synchronize(t.Context())); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestDisagreeOnScratch(t *testing.T) {

@@ -23,7 +23,10 @@ type launchGroups struct {
 }
 
 // groupMemory is memory of the group with that number.
-type groupMemory struct{ address, bytes, group uint64 }
+type groupMemory struct {
+	address, bytes, group uint64
+	blocks                uint32 // of a grid that there are words for at the address; 0: not for blocks
+}
 
 // launchesOfName are the launches of a kernel, or of graphs of that name, in a group.
 type launchesOfName struct {
@@ -61,6 +64,26 @@ func (g *launchGroups) find(args []byte) (found uint64) {
 		}
 	}
 	return found
+}
+
+// limit returns how many blocks in one dimension a grid may have with these arguments if it has more, or more
+// dimensions, and 0 otherwise.
+func (g *launchGroups) limit(grid [3]uint32, args []byte) uint32 {
+	memory := g.memory.Load()
+	if memory == nil {
+		return 0
+	}
+	for _, m := range *memory {
+		if m.blocks == 0 || grid[0] <= m.blocks && grid[1] == 1 && grid[2] == 1 {
+			continue
+		}
+		for at := 0; at+8 <= len(args); at += 8 {
+			if binary.NativeEndian.Uint64(args[at:]) == m.address {
+				return m.blocks
+			}
+		}
+	}
+	return 0
 }
 
 // join joins what find has returned of two.
@@ -121,12 +144,18 @@ func (g *launchGroup) Only() bool {
 	return g.all.made == 1
 }
 
-func (g *launchGroup) Has(address, bytes uint64) {
+func (g *launchGroup) Has(address, bytes uint64) { g.has(groupMemory{address, bytes, g.number, 0}) }
+
+func (g *launchGroup) HasBlocks(address uint64, blocks uint32) {
+	g.has(groupMemory{address, 1, g.number, blocks})
+}
+
+func (g *launchGroup) has(m groupMemory) {
 	g.all.mu.Lock()
 	defer g.all.mu.Unlock()
 	if !g.ended {
 		g.all.replace(func(all []groupMemory) []groupMemory {
-			return append(all, groupMemory{address, bytes, g.number})
+			return append(all, m)
 		})
 	}
 }

@@ -151,8 +151,9 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 // pointer, a bool, or a struct or array of its size. Otherwise only sizes are checked.
 // The arguments can be changed when Launch returns.
 //
-// Errors: ErrInvalid if the arguments have the wrong number, kind, size or device, or
-// the device cannot run a grid of this configuration. Faults of the kernel are returned by
+// Errors: ErrInvalid if the arguments have the wrong number, kind, size or device, the
+// device cannot run a grid of this configuration, or a group whose handle is an argument
+// has too few barriers for it. Faults of the kernel are returned by
 // [Stream.Synchronize].
 func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 	shape, capture, err := k.launchable(s, cfg)
@@ -227,6 +228,10 @@ func (k *Kernel) launchable(s *Stream, cfg LaunchConfig) (shape backend.LaunchCo
 
 // queue queues a launch that has been checked, in a capture unless that is nil.
 func (k *Kernel) queue(s *Stream, capture *capture, shape backend.LaunchConfig, packed []byte) error {
+	if most := s.dev.groups.limit(shape.Grid, packed); most > 0 {
+		return k.invalid("a grid of %v blocks with the handle of a group, whose barriers and epochs are for one-dimensional grids of "+
+			"at most %d blocks: launch fewer blocks that do more each", shape.Grid, most)
+	}
 	trace := s.dev.trace.Load()
 	site := trace.begin(s, k.name, &shape, capture != nil)
 	if err := s.b.Launch(k.b, shape, packed); err != nil {

@@ -246,6 +246,9 @@ type LaunchGroup interface {
 	// Has tells of memory that is the group's alone. Launches with an argument that points there,
 	// also in a struct, are the group's from then on.
 	Has(address, bytes uint64)
+	// HasBlocks tells of an address in that memory, of words for so many blocks of a one-dimensional grid.
+	// Launches of other grids that have it among their arguments are refused.
+	HasBlocks(address uint64, blocks uint32)
 	// End has the device forget the memory, before that is freed or left to another group.
 	End()
 }

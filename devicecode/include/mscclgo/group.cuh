@@ -70,7 +70,8 @@ struct PeerMemory {
 
 // GroupHandle is one rank's view of a group. It is passed to a kernel by value: its
 // pointers are then in the constant bank and cost no trip to memory, but those to the windows
-// of the ranks from kRanksByValue on.
+// of the ranks from kRanksByValue on. The host refuses launches of larger grids with it than
+// there are epochs and arrivals for.
 //
 // A window is memory of a rank that all others map. It begins with the flags of the
 // barriers, one for each block and sender, and the scratch follows.
