@@ -1,16 +1,17 @@
 package communicator
 
 import (
-	"runtime"
+	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// nearCPUs returns the CPUs near this rank's device, or nil where they are unknown, or this process may
-// run on none of them, as in a container with CPUs of another NUMA node: a proxy works on any CPU, only
-// slower.
+// nearCPUs returns the CPUs near this rank's device that the process may run on, or nil where they are unknown. Where
+// it may run on none of them, as in a container with CPUs of another NUMA node, they are its own: a proxy works on
+// any CPU, only slower.
 func (c *Communicator) nearCPUs() []int {
 	id := c.dev.Info().PCIBusID
 	if id == "" {
@@ -26,24 +27,34 @@ func (c *Communicator) nearCPUs() []int {
 		c.options.Logger.Info("the CPUs near the device are unknown", "rank", c.Rank(), "device", c.dev, "error", err)
 		return nil
 	}
-	if err := mayRunOn(cpus); err != nil {
-		c.options.Logger.Info("this process may run on no CPU near the device; its proxies run on any", "rank", c.Rank(), "device", c.dev, "near", cpus, "error", err)
-		return nil
-	}
-	return cpus
+	return c.within(cpus)
 }
 
-// mayRunOn returns an error if threads of this process may run on none of the CPUs. What a cpuset leaves
-// them only the system knows, so that it is tried, by a thread that ends.
-func mayRunOn(cpus []int) error {
-	tried := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocks it
-		var set unix.CPUSet
-		for _, cpu := range cpus {
-			set.Set(cpu) // which passes over those that it has no room for
+// within returns those of the CPUs that the process may run on, or all these if it may run on none of them.
+func (c *Communicator) within(cpus []int) []int {
+	own, err := ownCPUs()
+	if err != nil {
+		c.options.Logger.Info("the CPUs that this process may run on are unknown", "rank", c.Rank(), "error", err)
+		return nil
+	}
+	if near := slices.DeleteFunc(cpus, func(cpu int) bool { return !slices.Contains(own, cpu) }); len(near) > 0 {
+		return near
+	}
+	c.options.Logger.Info("this process may run on no CPU near the device; its proxies run where it does", "rank", c.Rank(), "device", c.dev)
+	return own
+}
+
+// ownCPUs returns the CPUs that threads which the caller's starts may run on, as taskset, srun, mpirun and the
+// program itself have left them.
+func ownCPUs() (cpus []int, err error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, err
+	}
+	for cpu := range 8 * int(unsafe.Sizeof(set)) {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
 		}
-		tried <- unix.SchedSetaffinity(0, &set)
-	}()
-	return <-tried
+	}
+	return cpus, nil
 }

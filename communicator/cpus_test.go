@@ -1,39 +1,45 @@
 package communicator_test
 
 import (
-	"errors"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
-// TestMayRunOn asks for CPUs that this process may run on and for some that it may not, as in a container that
-// has none near its device: a proxy that was bound to those could not start.
-func TestMayRunOn(t *testing.T) {
-	var mask unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &mask); err != nil {
-		t.Fatal(err)
-	}
-	var may int
-	for !mask.IsSet(may) {
-		may++
-	}
-	const absent, beyond = 1000, 5000 // the system has fewer, and a set has no room for that many
-	for _, c := range []struct {
-		cpus []int
-		want error
-	}{
-		{[]int{may}, nil},
-		{[]int{may, absent}, nil},
-		{[]int{may, beyond}, nil},
-		{[]int{absent}, unix.EINVAL},
-		{[]int{beyond}, unix.EINVAL},
-		{nil, unix.EINVAL},
-	} {
-		if err := communicator.MayRunOn(c.cpus); !errors.Is(err, c.want) {
-			t.Errorf("CPUs %v: %v, want %v", c.cpus, err, c.want)
+// TestBinding has a thread that may run on one CPU of several, as taskset leaves it, and proxies for a device whose node
+// has that CPU and others, or only others.
+func TestBinding(t *testing.T) {
+	c := group(t, 1, communicator.Options{})[0]
+	got := make(chan [2][]int)
+	cpu := make(chan int)
+	go func() {
+		runtime.LockOSThread() // and never unlocks it
+		var mask unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &mask); err != nil {
+			t.Error(err)
 		}
+		last := 8*len(mask)*8 - 1
+		for last > 0 && !mask.IsSet(last) {
+			last--
+		}
+		var one unix.CPUSet
+		one.Set(last)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			t.Error(err)
+		}
+		cpu <- last
+		const beyond = 5000 // more than a set has room for
+		got <- [2][]int{communicator.Within(c, []int{0, last, last + 1, beyond}), communicator.Within(c, []int{last + 1, beyond})}
+	}()
+	own := []int{<-cpu}
+	cpus := <-got
+	if own[0] == 0 {
+		cpus[0] = cpus[0][1:] // it was named twice
 	}
+	testcmp.Equal(t, "of a node that has the CPU", cpus[0], own)
+	testcmp.Equal(t, "of a node that has not", cpus[1], own)
 }

@@ -16,8 +16,8 @@ func SetLostPatience(c *Communicator, d time.Duration) { c.patience = d }
 // RunRank calls a rank's function as Run does.
 var RunRank = runRank
 
-// MayRunOn is mayRunOn.
-var MayRunOn = mayRunOn
+// Within is within.
+func Within(c *Communicator, cpus []int) []int { return c.within(cpus) }
 
 // Mute has a rank give no sign of life any more.
 func Mute(c *Communicator) {

@@ -106,11 +106,13 @@ static void* work(void* argument) {
 }
 
 // save_address_space has new threads allocate where others do, in a process whose address
-// space is limited: else the C library reserves 64 MiB for each.
+// space is limited: else the C library reserves 64 MiB for each. Who set the number of these
+// places keeps it.
 static void save_address_space(void) {
 #ifdef M_ARENA_MAX
   struct rlimit limit;
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
+  if (!getenv("MALLOC_ARENA_MAX") && getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    mallopt(M_ARENA_MAX, 1);
 #endif
 }
 

@@ -55,5 +55,6 @@ var faults = []fault{
 	{name: "few descriptors", harmless: true},
 	{name: fewAtRankZero, bound: forms},
 	{name: sizesDiffer, bound: forms, disagree: true},
+	{name: "bound", harmless: true},
 	{name: "launcher killed", bound: time.Second, outside: true},
 }

@@ -55,7 +55,7 @@ type report struct {
 	What   string   // the first step with wrong elements
 	Steps  int      // that are done
 	Told   int64    // when the rank knew that the group had failed, in Unix nanoseconds, or 0
-	Left   []string // what the rank has not released, though all is closed
+	Left   []string // what the rank has not released, though all is closed, and threads that ran elsewhere than it may
 	Pauses []pause
 	Again  string // of a survivor that was to go on with others: "right", or why it was not
 }
@@ -75,11 +75,14 @@ func rank(text string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &worker{task: t, cancel: cancel, device: func() error { return nil }}
+	w := &worker{task: t, cancel: cancel, device: func() error { return nil }, astray: func() []string { return nil }}
 	if t.Fault == "few descriptors" {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: fewDescriptors, Max: fewDescriptors}); err != nil {
 			panic(err)
 		}
+	}
+	if err := w.bound(); err != nil {
+		panic(err)
 	}
 	go w.pauses.watch(ctx)
 	if strings.HasPrefix(t.Device, "cuda") {
@@ -109,7 +112,7 @@ func rank(text string) {
 	if end.Time == 0 {
 		end.Time = time.Now().UnixNano()
 	}
-	end.Left = before.left(t.Device)
+	end.Left = append(w.loose, before.left(t.Device)...)
 	say(end)
 }
 
@@ -154,9 +157,11 @@ type worker struct {
 	sums, given   map[int]uint64 // of the words of trades, by their place
 	leavers       []func() error
 	closers       []func() error
-	device        func() error // closes one that is this rank's own
-	faulty        atomic.Bool  // the handler is to fail
-	what          string       // the step under way
+	astray        func() []string // lists threads that may run where this process may not
+	loose         []string        // what it has listed
+	device        func() error    // closes one that is this rank's own
+	faulty        atomic.Bool     // the handler is to fail
+	what          string          // the step under way
 	firstWrong    string
 	wrong         uint64
 	doubtful      uint64 // wrong as well, if the group meets again: see moved
@@ -221,6 +226,7 @@ func (w *worker) work(ctx context.Context) error {
 	}()
 	err := w.steps(within)
 	if err == nil {
+		w.loose = w.astray()
 		say(report{Event: "closing"})
 		return nil
 	}
