@@ -22,8 +22,8 @@ import (
 // ProxyService returns a started service that moves data for this rank's port
 // channels. It sets the options' rank and what bounds the waits in kernels. If the
 // options name no CPUs it sets those near the device, where the machine's topology is
-// known and the process may run on some of them, and if they name no threads, [Options].Threads. A failure of the service fails
-// the group, before the options' OnFailure is called, unless a peer caused it and news of why
+// known: those of them that the process may run on, or all its own if it may run on none. If
+// they name no threads, it sets [Options].Threads. A failure of the service fails the group, before the options' OnFailure is called, unless a peer caused it and news of why
 // come within 0.1 s. What the service's methods return of its failure has the group's error in
 // front, if it is another. Close the service before the communicator.
 //

@@ -50,6 +50,9 @@ type Info struct {
 	// DescriptorExport reports whether [Buffer.Export] works for memory from
 	// [Device.Alloc].
 	DescriptorExport bool
+	// RDMAOrdered reports whether kernels see what RDMA devices write to the device's memory
+	// in the order in which they write it.
+	RDMAOrdered bool
 	// DriverVersion is the version of the driver, as its vendor writes it.
 	DriverVersion string
 }

@@ -86,7 +86,7 @@ func TestInfo(t *testing.T) {
 	info := d.Info()
 	if info.Name != d.String() || info.Arch == "" || info.Model == "" || info.DriverVersion == "" ||
 		info.Multiprocessors < 1 || info.MaxBlocksPerSM < 1 || info.MaxThreadsPerBlock < 256 ||
-		info.MaxThreadsPerSM < info.MaxThreadsPerBlock || info.MaxSharedPerBlock < 48<<10 || info.WarpSize != 32 ||
+		info.MaxThreadsPerSM < info.MaxThreadsPerBlock || info.MaxSharedPerBlock < 48<<10 || info.WarpSize != 32 || !info.RDMAOrdered ||
 		info.TotalMemory == 0 || info.MemoryGranularity == 0 || info.UUID == [16]byte{} {
 		t.Errorf("%v says %+v", d, info)
 	}

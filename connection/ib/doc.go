@@ -35,6 +35,8 @@
 //     that follows a write or an update of device memory first reads in that memory,
 //     and is posted when that read is complete. The tests check that the read is made;
 //     to see what happens without it takes a card and a GPU.
+//   - What a card writes to a GPU, kernels there see in that order if the driver says so
+//     ([gpu.Info.RDMAOrdered]); where it does not, [New] refuses.
 //   - Without atomics an update is a message: a write with immediate into the
 //     peer's inbox, whose process applies it. The completion of its receive
 //     follows the data of the writes before it to host memory; for device

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/ib/internal/ledgertest"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -26,6 +27,14 @@ func TestNoPeerMemory(t *testing.T) {
 	for _, why := range []mscclgo.Kind{mscclgo.ErrUnsupported, mscclgo.ErrSystem} {
 		s := &source{why: mscclgo.Errorf(why, "export", "no locked memory")}
 		testerr.Expect(t, s.noPeerMemory("mlx5_0", syscall.EFAULT), why, "mlx5_0", "no locked memory", "nvidia_peermem")
+	}
+}
+
+// TestOrdered has a GPU whose kernels may see a signal before the data.
+func TestOrdered(t *testing.T) {
+	testerr.Expect(t, ordered(gpu.Info{Name: "cuda:1", Model: "Tesla"}), mscclgo.ErrUnsupported, "cuda:1", "GPU_DIRECT_RDMA_WRITES_ORDERING", "other transports")
+	if err := ordered(gpu.Info{Name: "cuda:1", RDMAOrdered: true}); err != nil {
+		t.Error(err)
 	}
 }
 

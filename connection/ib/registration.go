@@ -124,10 +124,23 @@ func (r *region) close() error {
 	return errors.Join(errs...)
 }
 
+// ordered returns an error if kernels may see a signal before the data that an RDMA device wrote earlier. The
+// writes would have to be flushed (cuFlushGPUDirectRDMAWrites) by the host, between data and signal.
+func ordered(gpu gpu.Info) error {
+	if gpu.RDMAOrdered {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.ErrUnsupported, "ib: look at the order of writes", "kernels of %s (%s) do not see the writes of RDMA devices in their order "+
+		"(GPU_DIRECT_RDMA_WRITES_ORDERING is none), so that signals would come before data; use other transports", gpu.Name, gpu.Model)
+}
+
 // tryDeviceMemory returns an error if a device cannot access the memory of the
-// rank's GPU. With the first device it keeps some memory, which peers read to know that what they
+// rank's GPU, or not in order. With the first device it keeps some memory, which peers read to know that what they
 // wrote to others before is in place: those may be closed by then.
 func (t *Transport) tryDeviceMemory(n *nic) error {
+	if err := ordered(t.reg.Device().Info()); err != nil {
+		return err
+	}
 	b, err := t.reg.Device().Alloc(uint64(os.Getpagesize()))
 	if err != nil {
 		return err

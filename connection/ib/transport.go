@@ -46,7 +46,7 @@ type closer interface{ Close() error }
 //
 // Errors: ErrInvalid for bad options, such as a device, port or GID that does not
 // exist; ErrUnsupported if there is no libibverbs, no device or no active port, or the
-// devices cannot access the GPU's memory; ErrSystem when a device cannot be opened, and
+// devices cannot access the GPU's memory, or it does not keep the order of their writes; ErrSystem when a device cannot be opened, and
 // with the limit when there is too little locked memory.
 func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if reg == nil {

@@ -43,6 +43,7 @@ type Info struct {
 	LaunchOverlap      bool
 	StreamMemoryOps    bool
 	DescriptorExport   bool
+	RDMAOrdered        bool
 	DriverVersion      string
 }
 

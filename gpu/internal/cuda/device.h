@@ -30,7 +30,8 @@ typedef struct {
   size_t memory;
   size_t granularity;  // of virtual memory, 0 if it cannot be shared
   int max_threads_per_block, warp_size, multiprocessors, l2_bytes, max_threads_per_sm, major, minor,
-      cooperative, max_shared, virtual_memory, descriptors, max_blocks_per_sm, rdma, stream_memory_ops;
+      cooperative, max_shared, virtual_memory, descriptors, max_blocks_per_sm, rdma, stream_memory_ops,
+      rdma_ordering;
 } device_facts;
 
 static inline CUmemAllocationProp shareable(CUdevice device, int rdma) {
@@ -67,6 +68,7 @@ static inline status device_query(const mscclgo_cuda* api, int ordinal, device_f
       {&f->descriptors, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED},
       {&f->max_blocks_per_sm, CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR},
       {&f->rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED},
+      {&f->rdma_ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING},
       {&f->stream_memory_ops, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS},
   };
   for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {

@@ -144,6 +144,7 @@ func (o *ordinal) info() backend.Info {
 		LaunchOverlap:      f.major >= 9,
 		StreamMemoryOps:    f.stream_memory_ops != 0,
 		DescriptorExport:   f.granularity != 0,
+		RDMAOrdered:        f.rdma_ordering >= C.CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER,
 		L2Bytes:            int(f.l2_bytes),
 		MaxThreadsPerSM:    int(f.max_threads_per_sm),
 		MemoryGranularity:  granularity,

@@ -112,6 +112,16 @@ func TestOldDriver(t *testing.T) {
 	check(t, d.CopyToHost(nil, 4096))
 }
 
+// TestRDMAOrdered asks drivers whether kernels see the writes of RDMA devices in order: the values are those of
+// CUGPUDirectRDMAWritesOrdering.
+func TestRDMAOrdered(t *testing.T) {
+	for ordering, want := range map[string]bool{"0": false, "100": true, "200": true} {
+		if infos := must(newDriver(buildFake(t, "-DRDMA_ORDERING="+ordering)).List())(t); infos[0].RDMAOrdered != want {
+			t.Errorf("ordering %s: %v, want %v", ordering, infos[0].RDMAOrdered, want)
+		}
+	}
+}
+
 // TestReopen releases the context with its last holder and takes it anew.
 func TestReopen(t *testing.T) {
 	driver := newDriver(buildFake(t))

@@ -112,6 +112,7 @@ func info(ordinal int, memory uint64, host string) backend.Info {
 		TotalMemory:        memory,
 		CooperativeLaunch:  true,
 		StreamMemoryOps:    true,
+		RDMAOrdered:        true,
 		DescriptorExport:   true,
 		L2Bytes:            1 << 20,
 		MaxThreadsPerSM:    blocksPerSM * mostThreads,

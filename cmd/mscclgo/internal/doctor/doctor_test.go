@@ -76,6 +76,7 @@ func TestChecks(t *testing.T) {
 
 		"no RDMA":                  {fake{}, "infiniband", Absent, "no RDMA device"},
 		"RDMA for no GPU":          {fake{machine: topology.Machine{NICs: []topology.NIC{rdma}}}, "gpu-direct", Absent, "it takes a GPU"},
+		"RDMA out of order":        {fake{devices: []gpu.Info{h200}, machine: topology.Machine{NICs: []topology.NIC{rdma}}}, "gpu-direct", Warning, "kernels of cuda:0 do not see the writes of RDMA devices in their order"},
 		"locked":                   {fake{files: limited("Max locked memory         65536                65536                bytes     "), machine: topology.Machine{NICs: []topology.NIC{rdma}}}, "locked-memory", Warning, "64 KiB"},
 		"locked, no RDMA":          {fake{files: limited("Max locked memory         65536                65536                bytes     ")}, "locked-memory", OK, "64 KiB"},
 		"not locked":               {fake{files: map[string]string{"proc/self/limits": noLimit}, machine: topology.Machine{NICs: []topology.NIC{rdma}}}, "locked-memory", OK, "no limit"},

@@ -152,6 +152,8 @@ func (e *examination) gpuDirect() Finding {
 	}
 	err := exportsDMABuf(gpus[0].Name)
 	switch {
+	case !gpus[0].RDMAOrdered:
+		return warning("", "kernels of %s do not see the writes of RDMA devices in their order, so that ranks use other transports", gpus[0].Name)
 	case err == nil:
 		return ok("GPUs export their memory to RDMA devices as dma-buf")
 	case e.exists("/sys/module/nvidia_peermem"):

@@ -44,6 +44,9 @@ int cuDeviceGetUuid(char* uuid, int device) { return memset(uuid, 7, 16), device
 int cuDeviceTotalMem_v2(size_t* bytes, int device) { return *bytes = 1 << 20, device; }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   *value = attribute == 75 ? 8 : 0;
+#ifdef RDMA_ORDERING
+  if (attribute == 118) return *value = RDMA_ORDERING, device;
+#endif
   return attribute > 100 ? 1 : device;  // as a driver that is older than the attribute
 }
 int cuDevicePrimaryCtxRetain(void** ctx, int device) {
