@@ -1150,7 +1150,7 @@ typedef enum {
   MSCCLGO_PROD = 1,
   MSCCLGO_MAX = 2,
   MSCCLGO_MIN = 3,
-  MSCCLGO_AVG = 4  // the sum divided by the number of ranks
+  MSCCLGO_AVG = 4  // the sum, which may be out of range, divided by the number of ranks
 } mscclgo_operation;
 
 // mscclgo_collective is one of the collectives.

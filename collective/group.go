@@ -40,7 +40,7 @@ import (
 //
 // # Large messages
 //
-// A message of more than 4 MiB between ranks of a host is stored by its sender where it belongs, if that
+// A message of more than 2 MiB between ranks of a host is stored by its sender where it belongs, if that
 // is in memory that [Runner.Share] of this runner has shared and that is not closed. Otherwise it is
 // copied twice. What the sender has may be in any buffer. A graph that receives such messages is not
 // launched once the memory is closed.

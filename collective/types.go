@@ -120,7 +120,10 @@ const (
 	Prod
 	Max // of a number and a NaN the number; +0 is above -0
 	Min // likewise
-	Avg // the sum divided by the number of ranks; integers toward zero, i32 and u8 without wrapping around
+	// Avg is the sum divided by the number of ranks; integers toward zero, i32 and u8 without wrapping around.
+	// A sum of f32 or smaller floats beyond the range of float32 counts as infinite, though the average may
+	// not be.
+	Avg
 )
 
 // opSpecs are the operations. Nothing writes to it.
