@@ -120,6 +120,13 @@ func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options,
 func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Options, unit, name string, threads, shared int) (k *gpu.Kernel, fit int, err error) {
 	m := r.modules[unit]
 	if m == nil {
+		if native.Shared(r.comm) {
+			// The driver may wait for the kernels of all ranks of the process on that GPU, which end once all
+			// have made the calls before.
+			if _, err := r.exchange(ctx, "come to load "+src.name, "", nil); err != nil {
+				return nil, 0, err
+			}
+		}
 		m, err = r.load(ctx, unit, src, o)
 		if _, err := r.exchange(ctx, "load "+src.name, "", err); err != nil {
 			return nil, 0, err

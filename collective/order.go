@@ -295,8 +295,8 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 				return err
 			}
 		}
-		native.Carry(s, o.id, func(stream any, launch func() error) error {
-			return o.launch(stream.(*gpu.Stream), c, launch)
+		native.Carry(s, o.id, native.Beside(o.comm), func(stream any, g native.GraphLaunch) error {
+			return o.launch(stream.(*gpu.Stream), c, g)
 		})
 	case c.last != s && (c.handle == 0 || c.handle != s.Handle()):
 		event, err := record(&o.inside, c.last)
@@ -394,7 +394,7 @@ func (c *captured) wrong() string {
 }
 
 // launch launches a capture's graph, as one call.
-func (o *order) launch(s *gpu.Stream, c *captured, launch func() error) error {
+func (o *order) launch(s *gpu.Stream, c *captured, g native.GraphLaunch) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	const op = "collective: launch a graph"
@@ -404,10 +404,29 @@ func (o *order) launch(s *gpu.Stream, c *captured, launch func() error) error {
 	if c.text == "" && c.calls > 0 {
 		c.text = fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
 	}
-	if err := o.add(s, &orderedCall{op, c.text, false, c.uses, c.buffers, func(*gpu.Stream) error { return launch() }}); err != nil {
+	if err := o.add(s, &orderedCall{op, c.text, false, c.uses, c.buffers, func(s *gpu.Stream) error { return o.queue(s, g) }}); err != nil {
 		return wrap(o.comm, op, err)
 	}
 	return nil
+}
+
+// queue queues a graph that is launched as the last call. While CUDA's driver makes one, it may wait for the kernels
+// of all ranks of the process on that GPU, which may wait for this one. So these ranks make a graph when all of
+// them have come to its launch, and launch it when all have made theirs.
+func (o *order) queue(s *gpu.Stream, g native.GraphLaunch) error {
+	if !native.Beside(o.comm) || native.CaptureOf(s) != nil {
+		return g.Launch()
+	}
+	made := g.Made()
+	if !made {
+		native.Together(o.comm, false, true)
+	}
+	err := g.Make()
+	native.Together(o.comm, true, !made) // whether or not, so that no other waits for this one
+	if err != nil {
+		return err
+	}
+	return g.Launch()
 }
 
 // serves reports whether this is the order of a communicator that is open.

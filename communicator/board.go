@@ -66,6 +66,7 @@ type boardText struct {
 // boardPulse is what only one rank writes: the rank itself, or the leader of its host.
 type boardPulse struct {
 	beat     uint64         // Unix milliseconds, or more; 0 before the first; gone after the last
+	step     uint64         // see Communicator.comeTo; of ranks of this host
 	turn     uint64         // how many statuses there were
 	statuses [2]boardStatus // the last is at turn % 2; the other is what is written next
 }

@@ -176,6 +176,8 @@ type Communicator struct {
 	pipes    *pipePool          // memory of shared pipes
 	launches native.LaunchGroup // by which the device knows those of this group
 	sharers  int                // ranks that use this rank's device, itself included
+	beside   []int              // of these, the others of this process
+	crowded  bool               // some rank of the group has such
 	hosts    [][]int
 	links    []registeredmem.Transports // the transport to each peer
 	networks []network

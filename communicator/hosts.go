@@ -18,6 +18,7 @@ type identity struct {
 	allowed registeredmem.Transports
 	token   uint64 // random; rank 0's is the communicator's
 	clock   string // of the host, or "" if the rank records no timeline
+	process process
 }
 
 func (i *identity) encode() []byte {
@@ -27,6 +28,8 @@ func (i *identity) encode() []byte {
 	w.U32(uint32(i.allowed))
 	w.U64(i.token)
 	w.String(i.clock)
+	w.U64(i.process.namespace)
+	w.U64(i.process.id)
 	return w.Bytes()
 }
 
@@ -37,6 +40,7 @@ func decodeIdentity(b []byte) (i identity, err error) {
 	i.allowed = registeredmem.Transports(r.U32())
 	i.token = r.U64()
 	i.clock = r.String(maxClock)
+	i.process = process{r.U64(), r.U64()}
 	return i, r.End()
 }
 
@@ -46,7 +50,7 @@ func decodeIdentity(b []byte) (i identity, err error) {
 func (c *Communicator) explore(ctx context.Context, k *call, failed error) error {
 	var mine []byte
 	if failed == nil {
-		i := identity{host: c.registry.Host(), device: c.dev.Info().UUID, allowed: c.options.Transports, token: rand.Uint64()}
+		i := identity{host: c.registry.Host(), device: c.dev.Info().UUID, allowed: c.options.Transports, token: rand.Uint64(), process: thisProcess()}
 		if c.options.Trace != "" {
 			i.clock = hostClock(i.host)
 		}
@@ -63,6 +67,7 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 		}
 	}
 	c.countSharers(identities)
+	c.findBeside(identities)
 	maps, err := k.exchangeMaps(ctx, identities)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func FuzzDecodeIdentity(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(i, got, cmp.AllowUnexported(identity{})); diff != "" {
+		if diff := cmp.Diff(i, got, cmp.AllowUnexported(identity{}, process{})); diff != "" {
 			t.Errorf("encoded and decoded again (-want +got):\n%s", diff)
 		}
 	})

@@ -19,6 +19,15 @@ func init() {
 	native.BusyOf = func(d any) []native.Busy { return d.(*Device).busy.all() }
 }
 
+// driver notes that the driver begins to do something that may wait for kernels, until end is called.
+func (d *Device) driver(what string) (end func()) {
+	end = d.busy.begin(what, false)
+	if slow := d.slow.Load(); slow != nil {
+		(*slow)()
+	}
+	return end
+}
+
 // begin notes that something begins, until end is called.
 func (b *busy) begin(what string, compiles bool) (end func()) {
 	it := &native.Busy{What: what, Since: time.Now(), Compiles: compiles}

@@ -35,6 +35,7 @@ type Device struct {
 	groups launchGroups
 	trace  atomic.Pointer[launchTrace] // of a timeline, or nil
 	busy   busy
+	slow   atomic.Pointer[func()] // see native.SlowDriver
 
 	mu      sync.Mutex
 	users   map[*string]bool       // what runs and would crash without the device, by name

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,8 @@ type capture struct {
 // launchHook is called instead of each launch of a graph; see native.Carry.
 type launchHook struct {
 	id     uint64
-	around func(stream any, launch func() error) error
+	late   bool
+	around func(stream any, g native.GraphLaunch) error
 }
 
 // isForeign reports whether other code began the capture. c may be nil.
@@ -113,16 +115,16 @@ func (s *Stream) dropCapture() {
 }
 
 // carry implements native.Carry.
-func (s *Stream) carry(id uint64, around func(stream any, launch func() error) error) {
+func (s *Stream) carry(hook launchHook) {
 	c := s.capturing()
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i, found := slices.BinarySearchFunc(c.hooks, id, func(h launchHook, id uint64) int { return cmp.Compare(h.id, id) })
+	i, found := slices.BinarySearchFunc(c.hooks, hook.id, func(h launchHook, id uint64) int { return cmp.Compare(h.id, id) })
 	if !found {
-		c.hooks = slices.Insert(c.hooks, i, launchHook{id, around})
+		c.hooks = slices.Insert(c.hooks, i, hook)
 	}
 }
 
@@ -163,8 +165,9 @@ func (s *Stream) BeginCapture() error {
 // of the work collected. The caller closes it.
 //
 // The driver of a GPU may wait meanwhile until kernels that run there have ended (seen:
-// 580), also those of other ranks of this process. Where such ranks share a GPU, let no
-// kernel wait for a rank that makes a graph.
+// 580), also those of other ranks of this process. Where such ranks share a GPU, graphs with
+// calls of package collective are made at their first launch, for which these ranks wait for
+// each other, a second at most. Of other graphs, let no kernel wait for a rank that makes one.
 //
 // Errors: ErrInvalid when the stream is not capturing, or the capture was
 // invalidated.
@@ -177,12 +180,18 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	}
 	launch, of := s.capturing().launch()
 	hooks, _ := s.endCapture()
-	defer s.dev.busy.begin("makes a graph", false)()
-	g, err := s.b.EndCapture()
+	b, err := s.b.EndCapture()
 	if err != nil {
 		return nil, err
 	}
-	return &Graph{dev: s.dev, b: g, hooks: hooks, what: launch, of: of}, nil
+	g := &Graph{dev: s.dev, b: b, hooks: hooks, what: launch, of: of}
+	if slices.ContainsFunc(hooks, func(h launchHook) bool { return h.late }) {
+		return g, nil
+	}
+	if err := g.make(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
 }
 
 // Graph is captured work. It can be launched any number of times.
@@ -193,7 +202,37 @@ type Graph struct {
 	what   native.Launch // a launch of it, but for the numbers
 	of     uint64        // see launchGroups.find; of all kernels
 	closed atomic.Bool
+	making sync.Mutex
+	made   atomic.Bool
 }
+
+// make makes the graph ready to be launched, unless it is.
+func (g *Graph) make() error {
+	if g.made.Load() {
+		return nil
+	}
+	g.making.Lock()
+	defer g.making.Unlock()
+	if g.made.Load() {
+		return nil
+	}
+	defer g.dev.driver("makes a graph")()
+	err := g.b.Make()
+	g.made.Store(err == nil)
+	return err
+}
+
+// graphLaunch is a launch of a graph on a stream, inside some of its hooks.
+type graphLaunch struct {
+	*Graph
+	stream *Stream
+	hooks  []launchHook
+}
+
+// Made, Make and Launch are those of native.GraphLaunch.
+func (l graphLaunch) Made() bool    { return l.made.Load() }
+func (l graphLaunch) Make() error   { return l.make() }
+func (l graphLaunch) Launch() error { return l.launch(l.stream, l.hooks) }
 
 // Launch queues the graph's work on a stream of the graph's device. The memory,
 // modules and events that the work uses must not have been closed.
@@ -217,8 +256,10 @@ func (g *Graph) Launch(s *Stream) error {
 // launch calls the hooks, each inside the one before, and then the backend.
 func (g *Graph) launch(s *Stream, hooks []launchHook) error {
 	if len(hooks) == 0 {
-		err := g.b.Launch(s.b)
-		if err != nil {
+		if err := g.make(); err != nil {
+			return err
+		}
+		if err := g.b.Launch(s.b); err != nil {
 			return err
 		}
 		if c := s.capturing(); c != nil {
@@ -228,7 +269,7 @@ func (g *Graph) launch(s *Stream, hooks []launchHook) error {
 		}
 		return nil
 	}
-	return hooks[0].around(s, func() error { return g.launch(s, hooks[1:]) })
+	return hooks[0].around(s, graphLaunch{g, s, hooks[1:]})
 }
 
 // Close releases the graph. It is safe to call twice, and does nothing on nil.

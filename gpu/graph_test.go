@@ -89,25 +89,25 @@ func TestLaunchHooks(t *testing.T) {
 	s, on := newStream(t, d), newStream(t, d)
 	var log []string
 	fail := errors.New("refused")
-	hook := func(name string) func(any, func() error) error {
-		return func(stream any, launch func() error) error {
+	hook := func(name string) func(any, native.GraphLaunch) error {
+		return func(stream any, g native.GraphLaunch) error {
 			log = append(log, fmt.Sprint(name, " begins ", stream == on))
 			if name == "refuses" {
 				return fail
 			}
 			defer func() { log = append(log, name+" ends") }()
-			return launch()
+			return g.Launch()
 		}
 	}
 	capture := func(hooks map[uint64]string) *gpu.Graph {
 		check(t, s.BeginCapture())
 		for id, name := range hooks {
-			native.Carry(s, id, hook(name))
-			native.Carry(s, id, hook("a second one"))
+			native.Carry(s, id, id == 7, hook(name))
+			native.Carry(s, id, false, hook("a second one"))
 		}
 		return must[*gpu.Graph](t)(s.EndCapture())
 	}
-	native.Carry(s, 1, hook("outside"))
+	native.Carry(s, 1, false, hook("outside"))
 	check(t, capture(nil).Launch(on))
 	check(t, capture(map[uint64]string{7: "inner", 3: "outer"}).Launch(on))
 	if err := capture(map[uint64]string{7: "inner", 3: "refuses"}).Launch(on); err != fail {

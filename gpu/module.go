@@ -41,7 +41,7 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the image is damaged: %w", err)
 	}
-	defer d.busy.begin("loads code onto the GPU", false)()
+	defer d.driver("loads code onto the GPU")()
 	b, err := d.b.LoadModule(image)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,10 @@ func init() {
 	native.InContext = func(s any, f func() error) error { return s.(*Stream).inContext(f) }
 	native.RecordAcross = func(s, e any) error { return s.(*Stream).recordAcross(e.(*Event)) }
 	native.WaitAcross = func(s, e any) error { return s.(*Stream).b.WaitAcross(e.(*Event).b) }
-	native.Carry = func(s any, id uint64, around func(any, func() error) error) { s.(*Stream).carry(id, around) }
+	native.Carry = func(s any, id uint64, late bool, around func(any, native.GraphLaunch) error) {
+		s.(*Stream).carry(launchHook{id, late, around})
+	}
+	native.SlowDriver = func(d any, f func()) { d.(*Device).slow.Store(&f) }
 	native.Explain = func(s any, f func(error) error) { s.(*Stream).explain.Store(&f) }
 	native.Synchronize = func(ctx context.Context, s any) error {
 		if err := s.(*Stream).usable(synchronizing); err != nil {

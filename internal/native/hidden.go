@@ -41,10 +41,14 @@ var (
 	RecordAcross, WaitAcross func(stream, event any) error
 	// Carry has every launch of the graph that a *gpu.Stream is capturing made through
 	// around: it gets the *gpu.Stream that the graph is launched on, which may itself
-	// capture, and queues the graph by calling launch. The first call of an id counts;
+	// capture, and queues the graph by calling its Launch. If late is set, the graph is not made when the
+	// capture ends, but at its first launch. The first call of an id counts;
 	// the functions of several ids are nested, the lowest outermost. It does nothing
 	// when the stream does not capture.
-	Carry func(stream any, id uint64, around func(stream any, launch func() error) error)
+	Carry func(stream any, id uint64, late bool, around func(stream any, g GraphLaunch) error)
+	// SlowDriver has a *gpu.Device call f where CUDA's driver may wait until kernels have ended: before it loads
+	// code, and before it makes a graph. It is for tests.
+	SlowDriver func(device any, f func())
 	// Explain has what Synchronize of a *gpu.Stream returns pass through f, also when it is
 	// nil.
 	Explain func(stream any, f func(error) error)
@@ -146,6 +150,12 @@ var (
 	// UntilFailure returns a context that ends when the group of a *communicator.Communicator
 	// fails, with its error as the cause.
 	UntilFailure func(ctx context.Context, comm any) (context.Context, context.CancelFunc)
+	// Shared reports whether several ranks of one process share a GPU, in the group of a
+	// *communicator.Communicator, and Beside whether such ranks share this rank's.
+	Shared, Beside func(comm any) bool
+	// Together notes that this rank has come to its last call of a *communicator.Communicator, or, with done, that
+	// it is ready to queue it. With wait it waits until the ranks beside it are as far, for a second at most.
+	Together func(comm any, done, wait bool)
 	// Patient returns a context for what waits for ranks of a *communicator.Communicator: it ends with its
 	// options' timeout, which begins anew while a rank compiles.
 	Patient func(ctx context.Context, comm any) (context.Context, context.CancelFunc)
@@ -221,6 +231,16 @@ type Kept interface {
 	Retire() error
 	// Follow makes it that of the *communicator.Communicator which Reform has made.
 	Follow(comm any)
+}
+
+// GraphLaunch is a launch of a graph under way.
+type GraphLaunch interface {
+	// Made reports whether the graph is ready to be launched, and Make makes it so. CUDA's driver may wait
+	// meanwhile until kernels of the process on that GPU have ended.
+	Made() bool
+	Make() error
+	// Launch makes the graph, if that is left to do, and queues it.
+	Launch() error
 }
 
 // Param is the place of a parameter of a kernel, in bytes.

@@ -209,6 +209,8 @@ type Event interface {
 
 // Graph is captured work that is ready to run.
 type Graph interface {
+	// Make prepares it to be launched, once. The driver may wait meanwhile until kernels have ended.
+	Make() error
 	Launch(s Stream) error
 	Close() error
 }

@@ -18,7 +18,14 @@ func (d *device) Info() backend.Info { return d.ordinal.info() }
 
 func (d *device) MemoryInfo() (free, total uint64, err error) { return d.memoryInfo() }
 
-func (d *device) Close() error { return d.end(func() error { return nil }) }
+func (d *device) Close() error {
+	return d.end(func() error {
+		d.ordinal.mu.Lock()
+		defer d.ordinal.mu.Unlock()
+		d.devices--
+		return nil
+	})
+}
 
 // CanAccess returns false for a GPU that CUDA_VISIBLE_DEVICES hides from this process,
 // since the driver then cannot map its memory here.

@@ -20,6 +20,7 @@ type primary struct {
 	ordinal *ordinal
 	context *C.cuda_context
 	holders int // guarded by ordinal.mu
+	devices int // of the holders; guarded by ordinal.mu
 
 	workMu sync.Mutex
 	work   work // guarded by workMu
@@ -45,6 +46,7 @@ func (o *ordinal) open() (backend.Device, error) {
 		o.current = &primary{ordinal: o, context: o.context, opened: map[ipcKey]*opened{}, images: map[[sha256.Size]byte]*image{}, stamps: newStamper(), atomics: newAtomics()}
 	}
 	o.current.holders++
+	o.current.devices++
 	return &device{held{primary: o.current}}, nil
 }
 
@@ -57,6 +59,13 @@ func (p *primary) hold() error {
 	}
 	p.holders++
 	return nil
+}
+
+// shared reports whether several devices are open in the context.
+func (p *primary) shared() bool {
+	p.ordinal.mu.Lock()
+	defer p.ordinal.mu.Unlock()
+	return p.devices > 1
 }
 
 // drop removes a holder. The last one releases the context.

@@ -194,7 +194,7 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 		return nil, err
 	}
 	g := &graph{held: held{primary: s.primary}}
-	if rc := C.stream_end_capture(&s.c, &g.exec); rc != 0 {
+	if rc := C.stream_end_capture(&s.c, &g.captured); rc != 0 {
 		defer s.drop()
 		return nil, s.fail(rc, "end a capture")
 	}
@@ -253,7 +253,22 @@ func (s *stream) Close() error {
 // graph is captured work.
 type graph struct {
 	held
-	exec C.CUgraphExec
+	captured C.CUgraph // until Make
+	exec     C.CUgraphExec
+}
+
+// Make waits a while, where several devices share the context, until no stream has work: the driver would
+// wait for that too, and have other threads wait meanwhile.
+func (g *graph) Make() error {
+	if g.captured == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, g.op("make a graph"), "that has failed before")
+	}
+	if g.shared() {
+		g.awaitIdle()
+	}
+	captured := g.captured
+	g.captured = nil
+	return g.result(C.graph_make(g.context, captured, &g.exec), "make a graph")
 }
 
 func (g *graph) Launch(on backend.Stream) error {
@@ -265,5 +280,13 @@ func (g *graph) Launch(on backend.Stream) error {
 }
 
 func (g *graph) Close() error {
-	return g.end(func() error { return g.result(C.graph_destroy(g.context, g.exec), "close a graph") })
+	return g.end(func() error {
+		if g.captured != nil {
+			return g.result(C.graph_drop(g.context, g.captured), "close a graph")
+		}
+		if g.exec == nil {
+			return nil
+		}
+		return g.result(C.graph_destroy(g.context, g.exec), "close a graph")
+	})
 }

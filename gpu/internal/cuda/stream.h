@@ -219,13 +219,22 @@ static inline status stream_capture(cuda_stream* s, bool* capturing, cuuint64_t*
   return CUDA_SUCCESS;
 }
 
-static inline status stream_end_capture(cuda_stream* s, CUgraphExec* exec) {
+static inline status stream_end_capture(cuda_stream* s, CUgraph* graph) {
   ENTER_UNSAFE(s->context);
-  CUgraph graph = NULL;
-  TRY(CALL(s->context->api, cuStreamEndCapture, s->handle, &graph));
-  status rc = CALL(s->context->api, cuGraphInstantiateWithFlags, exec, graph, 0);
-  CALL(s->context->api, cuGraphDestroy, graph);
+  return CALL(s->context->api, cuStreamEndCapture, s->handle, graph);
+}
+
+// graph_make makes what is launched of a captured graph, which is gone then.
+static inline status graph_make(cuda_context* c, CUgraph graph, CUgraphExec* exec) {
+  ENTER_UNSAFE(c);
+  status rc = CALL(c->api, cuGraphInstantiateWithFlags, exec, graph, 0);
+  CALL(c->api, cuGraphDestroy, graph);
   return rc;
+}
+
+static inline status graph_drop(cuda_context* c, CUgraph graph) {
+  ENTER_UNSAFE(c);
+  return CALL(c->api, cuGraphDestroy, graph);
 }
 
 // stream_drop_capture ends a capture. Of an invalid one there is no graph.

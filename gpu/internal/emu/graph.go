@@ -53,6 +53,9 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 
 func (s *stream) DropCapture() { s.EndCapture() }
 
+// Make has nothing to do.
+func (g *graph) Make() error { return nil }
+
 // Launch queues the graph's work as one call. On a stream that is capturing, the work
 // becomes part of the capture.
 func (g *graph) Launch(b backend.Stream) error {
