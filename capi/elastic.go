@@ -23,7 +23,7 @@ func capi_elastic_create(address *C.char, o *C.mscclgo_elastic_options, result *
 		options := bootstrap.ElasticOptions{Logger: logger()}
 		if o != nil {
 			if o.settle_ms < 0 || o.settle_ms > maxMilliseconds {
-				return invalid(op, "settle_ms %d is out of range", int64(o.settle_ms))
+				return invalid(op, "settle_ms is %d, not from 0 to %d", int64(o.settle_ms), maxMilliseconds)
 			}
 			options.Min, options.Max = int(o.least), int(o.most)
 			options.Settle = time.Duration(o.settle_ms) * time.Millisecond

@@ -28,8 +28,11 @@ func groupOptions(op string, o *C.mscclgo_group_options, c *C.mscclgo_group_conf
 	if o == nil || err != nil {
 		return options, collectives, err
 	}
-	if o.timeout_ms < 0 || o.timeout_ms > maxMilliseconds || o.heartbeat_timeout_ms > maxMilliseconds {
-		return options, collectives, invalid(op, "timeout_ms %d or heartbeat_timeout_ms %d is out of range", o.timeout_ms, o.heartbeat_timeout_ms)
+	if o.timeout_ms < 0 || o.timeout_ms > maxMilliseconds {
+		return options, collectives, invalid(op, "timeout_ms is %d, not from 0 to %d", int64(o.timeout_ms), maxMilliseconds)
+	}
+	if o.heartbeat_timeout_ms > maxMilliseconds {
+		return options, collectives, invalid(op, "heartbeat_timeout_ms is %d, which is more than %d", int64(o.heartbeat_timeout_ms), maxMilliseconds)
 	}
 	options.Device = text(o.device)
 	options.Timeout = time.Duration(o.timeout_ms) * time.Millisecond

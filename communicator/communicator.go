@@ -364,9 +364,9 @@ func (c *Communicator) build(op string) error {
 	case c.dev == nil:
 		return invalid("the device is nil")
 	case o.Timeout < 0:
-		return invalid("the timeout %v is negative", o.Timeout)
+		return invalid("Options.Timeout is %v, not 0, which is the default, or more", o.Timeout)
 	case o.HeartbeatTimeout > 0 && o.HeartbeatTimeout < minHeartbeat:
-		return invalid("the heartbeat time-out %v is less than %v", o.HeartbeatTimeout, minHeartbeat)
+		return invalid("Options.HeartbeatTimeout is %v, not %v or more, 0, which is the default, or negative for none", o.HeartbeatTimeout, minHeartbeat)
 	case o.Scratch > maxScratch:
 		return invalid("a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch))
 	case o.PipePool > maxScratch:

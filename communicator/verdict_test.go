@@ -381,7 +381,7 @@ func TestCallNotMade(t *testing.T) {
 
 func TestHeartbeatOption(t *testing.T) {
 	_, err := communicator.New(t.Context(), ranks(t, 1)[0], testdev.Open(t, 0), communicator.Options{HeartbeatTimeout: time.Millisecond})
-	failing(t, 0, err, mscclgo.ErrInvalid, "the heartbeat time-out 1ms is less than 100ms")
+	failing(t, 0, err, mscclgo.ErrInvalid, "Options.HeartbeatTimeout is 1ms, not 100ms or more")
 	t.Setenv("MSCCLGO_HEARTBEAT_TIMEOUT", "5")
 	aloneInEnv(t)
 	_, err = communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0)})

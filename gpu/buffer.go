@@ -137,7 +137,7 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 // copy it.
 //
 // Errors: ErrInvalid if size is 0 or the range is not part of one allocation of d's
-// memory.
+// memory, or of that of another open Device of the same name.
 func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	op := func() string { return fmt.Sprintf("gpu: wrap %d bytes at %#x on %v", size, uint64(ptr), d) }
 	if d == nil || d.closed.Load() || size == 0 {

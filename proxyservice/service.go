@@ -175,7 +175,9 @@ func (s *ProxyService) publish() {
 	s.tables.Store(&t)
 }
 
-// Fifo returns the ring, for kernels that push the user's own triggers.
+// Fifo returns the ring, for kernels that push the user's own triggers. A flush of a port channel waits for what
+// the channel's connection has queued, and not for these, though they are in the same ring: a handler that has
+// something to tell its kernel does so in memory that the kernel polls.
 func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 
 // AddMemory returns the id of a memory, this rank's or a peer's, in the service: the

@@ -2030,7 +2030,7 @@ static void reform_refused(void) {
                           nowhere = {.id = "nonsense"}, two = {.least = 2, .settle_ms = 50};
   mscclgo_group_options wrong = {.timeout_ms = -5};
   FAILS(MSCCLGO_INVALID, "from 3 to 2 ranks", mscclgo_elastic_create("127.0.0.1:0", &few, &e));
-  FAILS(MSCCLGO_INVALID, "settle_ms -1", mscclgo_elastic_create("127.0.0.1:0", &early, &e));
+  FAILS(MSCCLGO_INVALID, "settle_ms is -1, not from 0", mscclgo_elastic_create("127.0.0.1:0", &early, &e));
   FAILS(MSCCLGO_INVALID, "", mscclgo_elastic_create("127.0.0.1:0", &nowhere, &e));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_elastic_create(NULL, NULL, &e));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_elastic_create("127.0.0.1:0", NULL, NULL));
@@ -2268,7 +2268,7 @@ static void environment(void) {
   TRUE(size == 1);
   OK(mscclgo_group_destroy(g));
   options.timeout_ms = -1;
-  FAILS(MSCCLGO_INVALID, "timeout_ms", mscclgo_group_join(&options, &g));
+  FAILS(MSCCLGO_INVALID, "timeout_ms is -1, not from 0 to 1099511627776", mscclgo_group_join(&options, &g));
   FAILS(MSCCLGO_INVALID, "", mscclgo_group_connect("no id", 0, 1, NULL, &g));
 }
 

@@ -445,7 +445,7 @@ def milliseconds(seconds: Optional[float], what: str = "a timeout") -> int:
     if fits is None:
         raise InvalidError(f"mscclgo: {what} is a number of seconds, not {a_kind(seconds)}")
     if not fits:
-        raise InvalidError(f"mscclgo: a time of {seconds} seconds is out of range")
+        raise InvalidError(f"mscclgo: {what} of {seconds} seconds is not from 0 to {2**31 - 1}")
     return max(int(seconds * 1000), 1 if seconds > 0 else 0)
 
 

@@ -109,6 +109,8 @@ WRONG: Dict[str, Callable[[Any, Any], Any]] = {
     "a timeout is a number of seconds, not a ndarray": lambda g, k: g.barrier(np.array([1, 2])),
     "a timeout is a number of seconds, not a type": lambda g, k: g.barrier(np.float32),
     "a timeout is a number of seconds, not a list": lambda g, k: g.synchronize(timeout=[1]),
+    "a timeout of -1 seconds is not from 0 to 2147483647": lambda g, k: g.barrier(-1),
+    "heartbeat_timeout of -2 seconds is not from 0": lambda g, k: mscclgo.connect("", 0, 1, heartbeat_timeout=-2),
     "heartbeat_timeout is a number of seconds, not a str": lambda g, k: mscclgo.connect("", 0, 1, heartbeat_timeout="1"),  # type: ignore[arg-type]
     r"\['sum'\] is not an operation": lambda g, k: g.all_reduce(ONES, op=["sum"]),
     r"\['all_reduce'\] is not a collective": lambda g, k: g.prepare(["all_reduce"], None),

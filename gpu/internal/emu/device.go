@@ -60,7 +60,45 @@ func newDevice(ordinal int, peers []backend.Info) (*device, error) {
 	if d.pool = C.pool_new(C.uint32_t(d.residentBlocks())); d.pool == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, d.op("open"), "out of host memory")
 	}
+	d.list(true)
 	return d, nil
+}
+
+// opened are the devices of the process that are open: a pointer may be of any of its number.
+var opened struct {
+	sync.Mutex
+	devices map[*device]bool
+}
+
+func (d *device) list(is bool) {
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.devices == nil {
+		opened.devices = map[*device]bool{}
+	}
+	if is {
+		opened.devices[d] = true
+	} else {
+		delete(opened.devices, d)
+	}
+}
+
+// owner returns another open Device of d's number that has memory at an address, or nil.
+func (d *device) owner(ptr uint64) *device {
+	opened.Lock()
+	defer opened.Unlock()
+	for o := range opened.devices {
+		if o != d && o.info.UUID == d.info.UUID && o.has(ptr) {
+			return o
+		}
+	}
+	return nil
+}
+
+func (d *device) has(ptr uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.find(ptr) != nil
 }
 
 // op returns the operation of an error on this device.
@@ -159,6 +197,9 @@ func (d *device) Close() error {
 		return nil
 	}
 	d.closed = true
+	d.mu.Unlock()
+	d.list(false) // before mu, which owner takes within
+	d.mu.Lock()
 	close(d.ending)
 	d.gate.Close()
 	for d.busy > 0 {

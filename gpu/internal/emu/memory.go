@@ -428,7 +428,15 @@ func (d *device) find(ptr uint64) *mapping {
 	return d.table[i]
 }
 
-func (d *device) Range(ptr, _ uint64) (base, size uint64, err error) {
+// Range finds memory of any Device of this number, as all have one address space.
+func (d *device) Range(ptr, bytes uint64) (base, size uint64, err error) {
+	if !d.has(ptr) {
+		if o := d.owner(ptr); o != nil {
+			if err := d.Access(o, ptr, bytes); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := d.find(ptr)

@@ -271,3 +271,25 @@ func TestZeros(t *testing.T) {
 		}
 	}
 }
+
+// TestRangeOfSameNumber finds memory by a pointer that another Device of the same number has allocated,
+// and not that of another device.
+func TestRangeOfSameNumber(t *testing.T) {
+	owner, d := open(t), open(t)
+	m := alloc(t, owner, 4096)
+	if base, size, err := d.Range(m.Ptr()+8, 8); base != m.Ptr() || size != 4096 || err != nil {
+		t.Errorf("%#x, %d, %v", base, size, err)
+	}
+	fd, err := d.Export(m.Ptr(), 4096)
+	must(t, err, unix.Close(fd))
+	other, err := emu.Driver().Open(1)
+	must(t, err)
+	defer other.Close()
+	if _, _, err := other.Range(m.Ptr(), 8); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("on another device: %v", err)
+	}
+	must(t, m.Free())
+	if _, _, err := d.Range(m.Ptr(), 8); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("freed: %v", err)
+	}
+}
