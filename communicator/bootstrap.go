@@ -72,10 +72,11 @@ type FailureNotifier interface {
 // The communicator's tags, besides that of a matcher, which is random.
 const (
 	gatherTag = 1 << 63 // plus the number of the call
+	dialTag   = 5 << 61 // likewise
 	pipeTag   = 3 << 62 // plus the number of the call that made the pipes
 	newsTag   = 1<<64 - 1
 
-	inquiryTag = 1<<64 - 2 // of ranks that open pipes; see inquiry
+	inquiryTag = 1<<64 - 3 // of ranks that open pipes; see inquiry. traceTag is one more
 )
 
 // fullBootstrap is a Bootstrap with all optional methods.

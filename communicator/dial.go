@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
@@ -13,23 +14,52 @@ type dial struct {
 	endpoint connection.Endpoint
 	remote   []byte // the bytes of the peer's
 	rank     int
-	tried    bool // not only until the context ended
+	tried    bool  // not only until the context ended
+	err      error // of the try
 }
 
-// dial makes a connection.
-func (c *Communicator) dial(ctx context.Context, d *dial) (*connection.Connection, error) {
-	conn, err := d.endpoint.Connect(ctx, d.remote)
-	d.tried = err == nil || ctx.Err() == nil
+// dial makes a connection of the call k.
+func (c *Communicator) dial(ctx context.Context, k *call, d *dial) (*connection.Connection, error) {
+	taking, end := k.unlessDialFails(ctx, d.rank)
+	conn, err := d.endpoint.Connect(taking, d.remote)
+	if told := end(); err != nil && told != nil {
+		err = told
+	}
+	d.tried, d.err = err == nil || ctx.Err() == nil, err
 	if handshake.Shortage(err) {
 		c.failure.fail(err) // the peers would wait for this rank, and then blame each other
 	}
 	return conn, err
 }
 
+// unlessDialFails returns a context that ends with ctx, and when a lower rank, by which this one waits to be dialled in
+// the call, tells that it cannot. The function ends it, and returns what that rank told.
+func (k *call) unlessDialFails(ctx context.Context, lower int) (taking context.Context, end func() error) {
+	c := k.c
+	if lower >= c.Rank() || k.number == 0 || c.turn() != nil { // a call of two ranks tells by its meeting
+		return ctx, func() error { return nil }
+	}
+	taking, cancel := context.WithCancel(ctx)
+	told := make(chan error, 1)
+	go func() {
+		b, err := c.boot.Recv(taking, lower, dialTag+k.number)
+		if err != nil {
+			told <- nil
+			return
+		}
+		told <- k.errorf(mscclgo.ErrRemote, lower, "%w: %s", errPeerFailed, b)
+		cancel()
+	}()
+	return taking, func() error {
+		cancel()
+		return <-told
+	}
+}
+
 // connectInVain makes the connections that higher ranks may wait for, of a rank whose part has failed, perhaps
-// as its context has ended. These ranks would wait until their time is up, and the others for them, who then take the
+// as its context has ended. A rank that it cannot reach, as a firewall drops what it sends, it tells that. These ranks would wait until their time is up, and the others for them, who then take the
 // blame. The caller closes what it returns once it has told all ranks of its failure, or has left the call.
-func (c *Communicator) connectInVain(ctx context.Context, dials []dial) (made []*connection.Connection) {
+func (c *Communicator) connectInVain(ctx context.Context, k *call, dials []dial) (made []*connection.Connection) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastWords)
@@ -41,15 +71,23 @@ func (c *Communicator) connectInVain(ctx context.Context, dials []dial) (made []
 	var all sync.WaitGroup
 	for i := range dials {
 		d := &dials[i]
-		if d.tried || d.rank <= c.Rank() || c.boot.Err() != nil {
+		if d.tried && d.err == nil || d.rank <= c.Rank() || c.boot.Err() != nil {
 			continue
 		}
 		all.Go(func() {
-			if conn, err := c.dial(ctx, d); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				made = append(made, conn)
+			var conn *connection.Connection
+			if !d.tried {
+				conn, _ = c.dial(ctx, k, d)
 			}
+			if conn == nil {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+				defer cancel()
+				c.boot.Send(ctx, d.rank, dialTag+k.number, []byte(reasonOf(d.err))) // of a failure that rank hears itself
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			made = append(made, conn)
 		})
 	}
 	all.Wait()

@@ -15,11 +15,9 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// TestPartFailsBeforeDial has rank 0's part of a call fail because of rank 1, when rank 2, which goes with
-// rank 0, may be waiting for rank 0 to dial. All hear of it at once.
-func TestPartFailsBeforeDial(t *testing.T) {
-	peers := [][]int{{1, 2}, {2}, {0, 1}}
-	for name, open := range map[string]func(context.Context, *communicator.Communicator, *proxyservice.ProxyService, *gpu.Buffer) error{
+// openings are the calls in which ranks connect to the peers of each.
+func openings(peers [][]int) map[string]func(context.Context, *communicator.Communicator, *proxyservice.ProxyService, *gpu.Buffer) error {
+	return map[string]func(context.Context, *communicator.Communicator, *proxyservice.ProxyService, *gpu.Buffer) error{
 		"ports": func(ctx context.Context, c *communicator.Communicator, s *proxyservice.ProxyService, b *gpu.Buffer) error {
 			_, err := c.PortChannels(ctx, s, b, communicator.PortChannelOptions{PerPeer: 2, Peers: peers[c.Rank()]})
 			return err
@@ -29,7 +27,45 @@ func TestPartFailsBeforeDial(t *testing.T) {
 			_, err := c.Pipes(ctx, communicator.PipeOptions{To: ranks, From: ranks, PerPeer: 2, Service: s})
 			return err
 		},
-	} {
+	}
+}
+
+// TestDialDropped has rank 0 reach no other, as where a firewall drops what it sends to them, which wait for it to
+// dial: all hear of it when its own dial has failed, and may call again.
+func TestDialDropped(t *testing.T) {
+	for name, open := range openings([][]int{{1, 2}, {0, 2}, {0, 1}}) {
+		t.Run(name, func(t *testing.T) {
+			o := overEthernet()
+			o.Timeout = soon
+			comms := group(t, 3, o)
+			communicator.FailDials(comms[0], mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: connect", "connection timed out").At(0, 1))
+			start := time.Now()
+			errs := outcomes(t, 3, func(rank int) error {
+				s, err := comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{})
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				return open(t.Context(), comms[rank], s, upload(t, comms[rank].Device(), 0, 64))
+			})
+			if took := time.Since(start); took > soon/2 {
+				t.Errorf("it took %v", took)
+			}
+			failing(t, 0, errs[0], mscclgo.ErrRemote, "rank 0, peer 1")
+			for rank := 1; rank < 3; rank++ {
+				failing(t, rank, errs[rank], mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 0", rank), "connection timed out")
+				if err := comms[rank].Err(); err != nil {
+					t.Errorf("rank %d: the group has failed: %v", rank, err)
+				}
+			}
+		})
+	}
+}
+
+// TestPartFailsBeforeDial has rank 0's part of a call fail because of rank 1, when rank 2, which goes with
+// rank 0, may be waiting for rank 0 to dial. All hear of it at once.
+func TestPartFailsBeforeDial(t *testing.T) {
+	for name, open := range openings([][]int{{1, 2}, {2}, {0, 1}}) {
 		t.Run(name, func(t *testing.T) {
 			o := overEthernet()
 			o.Timeout = soon

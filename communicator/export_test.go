@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -116,4 +117,25 @@ func ConnectHalf(ctx context.Context, c *Communicator, peer int, tag uint64, fai
 func NewNews(boot Bootstrap) (FailureNotifier, func(together bool)) {
 	n := newNews(boot)
 	return n, n.close
+}
+
+// FailDials has each connection fail that a rank dials, or takes.
+func FailDials(c *Communicator, err error) {
+	for i := range c.networks {
+		n := &c.networks[i]
+		open := n.endpoint
+		n.endpoint = func() (connection.Endpoint, error) {
+			e, failed := open()
+			return unreachable{e, err}, failed
+		}
+	}
+}
+
+type unreachable struct {
+	connection.Endpoint
+	err error
+}
+
+func (u unreachable) Connect(context.Context, []byte) (*connection.Connection, error) {
+	return nil, u.err
 }

@@ -479,7 +479,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 	o.Size = offers[c.Rank()].agreed(least)
 	for rank, offer := range offers {
 		if err := p.compare(k, rank, offer, offer.agreed(least)); err != nil {
-			p.connectInVain(ctx, offers)
+			p.connectInVain(ctx, k, offers)
 			return err
 		}
 	}
@@ -490,7 +490,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		}
 	} else {
 		if err := p.makeEnds(ctx, k, offers); err != nil {
-			p.connectInVain(ctx, offers)
+			p.connectInVain(ctx, k, offers)
 			return err
 		}
 		for at, e := range p.ends {
@@ -516,7 +516,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 }
 
 // connectInVain makes the connections that peers may wait for, of a rank whose part has failed.
-func (p *Pipes) connectInVain(ctx context.Context, offers []*pipeOffer) {
+func (p *Pipes) connectInVain(ctx context.Context, k *call, offers []*pipeOffer) {
 	var dials []dial
 	for _, e := range p.ends {
 		if other := offers[e.peer].end(p.sems.c.Rank(), !e.sends, e.i); e.dial.endpoint != nil && other != nil {
@@ -524,7 +524,7 @@ func (p *Pipes) connectInVain(ctx context.Context, offers []*pipeOffer) {
 			dials = append(dials, e.dial)
 		}
 	}
-	p.connections = append(p.connections, p.sems.c.connectInVain(ctx, dials)...)
+	p.connections = append(p.connections, p.sems.c.connectInVain(ctx, k, dials)...)
 }
 
 // makeEnds makes this rank's ends, by the offers of the ranks that they go to or come from.
@@ -541,7 +541,7 @@ func (p *Pipes) makeEnds(ctx context.Context, k *call, offers []*pipeOffer) erro
 			}
 			peers[e.peer] = peer
 		}
-		if err := p.end(ctx, e, peers[e.peer]); err != nil {
+		if err := p.end(ctx, k, e, peers[e.peer]); err != nil {
 			return err
 		}
 	}
@@ -567,7 +567,7 @@ func (p *Pipes) indices(e *pipeEnd) (own, theirs int) {
 }
 
 // end makes one end.
-func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
+func (p *Pipes) end(ctx context.Context, k *call, e *pipeEnd, peer *pipePeer) error {
 	c, o := p.sems.c, &p.options
 	other := peer.offer.end(c.Rank(), !e.sends, e.i)
 	config := channel.PipeConfig{
@@ -598,7 +598,7 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 		return err
 	}
 	e.dial.remote = other.endpoint
-	conn, err := c.dial(ctx, &e.dial)
+	conn, err := c.dial(ctx, k, &e.dial)
 	if err != nil {
 		return err
 	}

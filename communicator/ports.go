@@ -326,7 +326,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.B
 		err = p.connectAll(ctx, k, local, inbox, offers, dials, before)
 	}
 	if err != nil {
-		p.connections = append(p.connections, p.sems.c.connectInVain(ctx, dials)...)
+		p.connections = append(p.connections, p.sems.c.connectInVain(ctx, k, dials)...)
 	}
 	return err
 }
@@ -349,7 +349,7 @@ func (p *PortChannels) connectAll(ctx context.Context, k *call, local, inbox *gp
 		}
 		for i, to := range theirs {
 			at := i*len(p.Ranks) + j
-			conn, err := c.dial(ctx, &dials[j*p.sems.perPeer+i])
+			conn, err := c.dial(ctx, k, &dials[j*p.sems.perPeer+i])
 			if err != nil {
 				return err
 			}

@@ -206,7 +206,11 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 		c.peerInstance = peer.transport
 		return c, nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("the peer at %v did not connect in time", peer.addrs)).At(rank, int(peer.rank))
+		text := "the peer at %v did not connect in time"
+		if dialled == &peer {
+			text = "the peer at %v did not answer in time: a firewall may drop what this rank sends"
+		}
+		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf(text, peer.addrs)).At(rank, int(peer.rank))
 	case ctx.Err() != nil:
 		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("it was given up before the peer at %v had connected", peer.addrs)).At(rank, int(peer.rank))
 	}
