@@ -121,6 +121,8 @@ func NewNews(boot Bootstrap) (FailureNotifier, func(together bool)) {
 
 // FailDials has each connection fail that a rank dials, or takes.
 func FailDials(c *Communicator, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for i := range c.networks {
 		n := &c.networks[i]
 		open := n.endpoint

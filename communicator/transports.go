@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"time"
 	"weak"
 
@@ -130,7 +131,7 @@ func openEthernet(c *Communicator) (network, error) {
 	}, nil
 }
 
-// lossyLinks returns this host's waits for other hosts to acknowledge what it has sent them. All networks are open.
+// lossyLinks returns this host's waits for other hosts to acknowledge what it has sent them, also while networks are opened.
 func (c *Communicator) lossyLinks(now time.Time) (waits []verdict.Wait) {
 	add := func(peer int, since time.Time) {
 		if !since.IsZero() {
@@ -140,7 +141,10 @@ func (c *Communicator) lossyLinks(now time.Time) (waits []verdict.Wait) {
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
 		add(grace.Lossy(boot))
 	}
-	for _, n := range c.networks {
+	c.mu.Lock()
+	networks := slices.Clone(c.networks)
+	c.mu.Unlock()
+	for _, n := range networks {
 		if n.lossy != nil {
 			add(n.lossy())
 		}
@@ -345,7 +349,9 @@ func (c *Communicator) openNetworks(near, far bool) (opened, error) {
 			c.options.Logger.Info("a transport is not available", "rank", c.Rank(), "transport", one.transport, "error", err)
 			continue
 		}
+		c.mu.Lock()
 		c.networks = append(c.networks, n)
+		c.mu.Unlock()
 		o.transports |= one.transport
 		switch one.transport {
 		case registeredmem.InfiniBand:
