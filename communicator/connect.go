@@ -93,6 +93,7 @@ type meeting struct {
 	mine, theirs uint64     // the numbers; theirs is 0 until it is known
 	met          bool       // the peer knows this rank's number, and this rank the peer's
 	heard        chan heard // by a rank that does its part, or waits for the peer's; before that nil
+	outcome      *error     // how the call ended for a rank that has done its part; nil before
 }
 
 // heard is a message, or why none came.
@@ -234,14 +235,26 @@ func (m *meeting) unfinished(err error) error {
 }
 
 // done reports whether a message ends the call of a rank that has done its part, and the error with which it does.
-func (m *meeting) done(in meetingMessage) (bool, error) {
-	if in.from != m.theirs {
-		return true, mscclgo.Errorf(mscclgo.ErrRemote, m.op, "%w, and it calls %s again", errPeerFailed, m.name).At(m.c.Rank(), m.peer)
+func (m *meeting) done(in meetingMessage) (over bool, err error) {
+	switch {
+	case in.from != m.theirs:
+		err = mscclgo.Errorf(mscclgo.ErrRemote, m.op, "%w, and it calls %s again", errPeerFailed, m.name).At(m.c.Rank(), m.peer)
+	case in.ready && in.to == m.mine:
+		err = m.partFailed(in)
+	default:
+		return false, nil
 	}
-	if in.ready && in.to == m.mine {
-		return true, m.partFailed(in)
+	m.outcome = &err
+	return true, err
+}
+
+// resume is what is left of a call whose context ended when this rank had done its part.
+func (m *meeting) resume(ctx context.Context) error {
+	if m.outcome != nil {
+		return *m.outcome
 	}
-	return false, nil
+	m.heard = nil
+	return m.ready(ctx, nil)
 }
 
 // errPeerFailed is in the errors of calls of two ranks in which the peer's part failed.

@@ -36,8 +36,14 @@ type lazyPipes struct {
 // door is what the Opens of one peer's pipes take turns at.
 type door struct {
 	turn chan bool // has room for the one whose turn it is
-	// Pipes of Opens that failed when the peer may have gone on: its kernels may write to their memory.
-	given []*Pipes
+	half *half     // of an Open that failed when the peer may have gone on, or nil: its kernels may write there
+}
+
+// half is what this rank has made of the pipes to and from a peer.
+type half struct {
+	q      *Pipes
+	m      *meeting
+	failed error // to show them
 }
 
 // promise returns the offer of lazy pipes, of which nothing is there.
@@ -88,7 +94,10 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 // open, and pipes that are not lazy, cost nothing. Any goroutine may call it.
 //
 // The pipes to some of the ranks may be open after an error, which joins those of the others. These may be
-// opened again if both ranks had an error.
+// opened again: at once where the other rank's Open has worked, else when that rank opens them again too.
+//
+// Ranks that open their pipes one rank after the other can wait for each other in a circle, of which the error
+// tells when their time is up. One Open that names all the ranks never does.
 //
 // Errors: ErrTimeout, naming the rank, when it does not call Open in time; ErrInvalid for a rank without pipes,
 // when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed or
@@ -156,29 +165,58 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 	if l.openedTo(rank) != nil {
 		return nil
 	}
-	q, m := l.part(rank), newMeeting(c, "Open", op, rank, l.tag, maxContribution)
-	m.missing = "it does not open its pipes to and from this rank; each of the two names the other in Open"
-	defer q.unreserve()
-	goesOn := false
-	defer m.askSoon(ctx)()
-	err := c.waitIn(m.name, op, rank, func() (err error) {
-		goesOn, err = q.meet(ctx, l, m)
-		return err
-	})
-	if err == nil {
-		err, goesOn = l.show(op, rank, q), true
+	resumes := d.half != nil
+	var err error
+	if resumes {
+		err = l.attempt(ctx, d, d.half)
 	}
-	switch {
-	case err == nil:
+	if !resumes || errors.Is(err, errPeerFailed) { // which opens them anew
+		h := &half{q: l.part(rank), m: newMeeting(c, "Open", op, rank, l.tag, maxContribution)}
+		h.m.missing = "it does not open its pipes to and from this rank; each of the two names the other in Open, which takes several ranks"
+		err = l.attempt(ctx, d, h)
+	}
+	if err == nil {
 		return nil
-	case goesOn:
-		d.given = append(d.given, q)
-	default:
-		err = errors.Join(err, q.Close())
 	}
 	err = c.causeFirst(err)
 	c.noteError(err)
 	return err
+}
+
+// attempt makes the pipes to and from a rank, or goes on with what an Open before has made of them.
+func (l *lazyPipes) attempt(ctx context.Context, d *door, h *half) error {
+	if h.failed != nil {
+		return h.failed
+	}
+	resumes := h == d.half
+	goesOn := resumes
+	defer h.m.askSoon(ctx)()
+	err := l.p.sems.c.waitIn(h.m.name, h.m.op, h.m.peer, func() (err error) {
+		if resumes {
+			return h.m.resume(ctx)
+		}
+		goesOn, err = h.q.meet(ctx, l, h.m)
+		return err
+	})
+	if err == nil {
+		h.failed, goesOn = l.show(h.m.op, h.m.peer, h.q), true
+		err = h.failed
+	}
+	d.half = nil
+	switch {
+	case err == nil:
+		h.q.unreserve()
+	case goesOn && !errors.Is(err, errPeerFailed):
+		d.half = h
+	default:
+		err = errors.Join(err, h.close())
+	}
+	return err
+}
+
+func (h *half) close() error {
+	h.q.unreserve()
+	return h.q.Close()
 }
 
 // part returns the pipes to and from one rank, which are not made yet.
@@ -301,10 +339,11 @@ func (l *lazyPipes) close() error {
 	var errs []error
 	for rank, d := range l.peers {
 		d.turn <- true
-		for _, q := range append(d.given, opened[rank]) {
-			errs = append(errs, q.Close())
+		errs = append(errs, opened[rank].Close())
+		if d.half != nil {
+			errs = append(errs, d.half.close())
+			d.half = nil
 		}
-		d.given = nil
 		<-d.turn
 		switch {
 		case opened[rank] != nil:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -357,6 +358,99 @@ func TestLazyPipesHalf(t *testing.T) {
 		return pool(comms[0], need)
 	})
 	each(t, 2, func(rank int) error { return errors.Join(pipes[rank].Close(), pool(comms[rank], 0)) })
+}
+
+// missed is a bootstrap that calls a function when the parts of both ranks of an Open are done, and passes on the next
+// time that the peer's is.
+type missed struct {
+	*bootstrap.Bootstrap
+	end  func()
+	sent chan struct{} // closed when this rank has told that its part is done
+	kept []byte
+}
+
+// isDone reports whether a message tells that a part of an Open is done, behind the two numbers.
+func isDone(tag uint64, b []byte) bool { return tag>>62 == 3 && len(b) > 16 && b[16] == 1 }
+
+func (m *missed) Send(ctx context.Context, peer int, tag uint64, b []byte) error {
+	err := m.Bootstrap.Send(ctx, peer, tag, b)
+	if isDone(tag, b) && m.end != nil {
+		close(m.sent)
+	}
+	return err
+}
+
+func (m *missed) Recv(ctx context.Context, peer int, tag uint64) ([]byte, error) {
+	if tag>>62 == 3 && m.kept != nil {
+		b := m.kept
+		m.kept = nil
+		return b, nil
+	}
+	b, err := m.Bootstrap.Recv(ctx, peer, tag)
+	if isDone(tag, b) && m.end != nil {
+		<-m.sent
+		m.end()
+		m.end, m.kept = nil, b
+		<-ctx.Done()
+		return nil, mscclgo.FromContext(ctx, "receive", "")
+	}
+	return b, err
+}
+
+// TestLazyPipesOneSide has the context of one rank's Open end when that of the other works: the next Open works at
+// once, though the other rank takes no part.
+func TestLazyPipesOneSide(t *testing.T) {
+	boots := ranks(t, 2)
+	first := &missed{Bootstrap: boots[0]}
+	o := communicator.Options{Timeout: soon}
+	comms := groupOver(t, []communicator.Bootstrap{first, boots[1]}, devices(t, 2), []communicator.Options{o, o})
+	all := workers(t, comms)
+	for _, ports := range []bool{false, true} {
+		proxies, pipes := services(t, comms, ports), make([]*communicator.Pipes, 2)
+		each(t, 2, func(rank int) (err error) {
+			p := lazyToAllOthers(rank, 2)
+			p.Ports, p.Service = ports, proxies[rank]
+			pipes[rank], err = comms[rank].Pipes(t.Context(), p)
+			return err
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		first.end, first.sent = cancel, make(chan struct{})
+		errs := outcomes(t, 2, func(rank int) error {
+			if rank == 0 {
+				return pipes[0].Open(ctx, 1)
+			}
+			return pipes[1].Open(t.Context(), 0)
+		})
+		failing(t, 0, errs[0], mscclgo.ErrAborted, "it has not told that its part is done")
+		if errs[1] != nil {
+			t.Errorf("rank 1: %v", errs[1])
+		}
+		if err := pipes[0].Open(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		each(t, 2, func(rank int) error {
+			o := toAllOthers(rank, 2)
+			return errors.Join(sendToAll(t.Context(), all[rank], pipes[rank], o, 5000), comms[rank].Barrier(t.Context()), proxies[rank].Close(), pipes[rank].Close())
+		})
+	}
+}
+
+// TestLazyPipesInACircle has each rank open the pipes to the next alone: the errors tell of the circle. Then each opens
+// all at once.
+func TestLazyPipesInACircle(t *testing.T) {
+	const n = 3
+	comms := group(t, n, communicator.Options{Timeout: verdictTimeout})
+	pipes := make([]*communicator.Pipes, n)
+	each(t, n, func(rank int) (err error) {
+		pipes[rank], err = comms[rank].Pipes(t.Context(), lazyToAllOthers(rank, n))
+		return err
+	})
+	for rank, err := range outcomes(t, n, func(rank int) error { return pipes[rank].Open(t.Context(), (rank+1)%n) }) {
+		failing(t, rank, err, mscclgo.ErrTimeout, "wait for each other", "Open, a call that the two make on the host", "which takes several ranks")
+	}
+	each(t, n, func(rank int) error {
+		return errors.Join(pipes[rank].Open(t.Context(), (rank+1)%n, (rank+2)%n), comms[rank].Barrier(t.Context()), pipes[rank].Close())
+	})
 }
 
 // TestLazyPipesHalfAborted has a third rank fail while one waits for the other's part: that one is to blame.
