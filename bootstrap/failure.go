@@ -157,7 +157,14 @@ func awaitSent(frames []*outgoing, patience time.Duration) {
 	}
 }
 
-// errLeft is the error of an op that needs a departed rank.
+// errLeft is the error of an op that needs a departed rank. It may have left because the group had failed.
 func (b *Bootstrap) errLeft(op string, rank int) error {
+	b.mu.Lock()
+	failed := b.failure != nil
+	b.mu.Unlock()
+	if failed {
+		<-b.failed
+		return b.errFailed(op)
+	}
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d has left the group", rank).At(b.rank, rank)
 }

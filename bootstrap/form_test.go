@@ -169,6 +169,10 @@ func TestDeathAtTheRendezvous(t *testing.T) {
 	}
 	_, err = Connect(testContext(t), Options{Rank: 3, Size: 4, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrRemote, "too late", "rank 2")
+	start = time.Now()
+	if r.awaitRefused(testContext(t), time.Minute); time.Since(start) > 30*time.Second {
+		t.Error("rank 0 would wait until the dead rank has heard why the group cannot form")
+	}
 }
 
 // starved is a listener that finds no descriptor for a dialer until it is closed.

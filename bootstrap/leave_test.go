@@ -2,8 +2,11 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo"
 )
 
 // A rank that gives up before the others come takes its time-out, its world size and its
@@ -46,4 +49,19 @@ func await(t *testing.T, what string, so func() bool) {
 			t.Fatalf("in 30 s it is not so that %s", what)
 		}
 	}
+}
+
+// TestLeftAfterFailure waits for a rank that has left since the group failed: the error is the failure.
+func TestLeftAfterFailure(t *testing.T) {
+	bs := group(t, 3)
+	bs[0].Blame(2, errors.New("it burns"))
+	<-bs[1].Done()
+	bs[1].noteLeft(0, "in a test")
+	closeAll(bs[:1])
+	<-bs[1].peers[0].gone
+	for range 50 {
+		_, err := bs[1].recv(testContext(t), "receive", mailKey{0, frameData, 1})
+		wantError(t, err, mscclgo.ErrRemote, "rank 2 failed", "it burns")
+	}
+	closeAll(bs[1:])
 }

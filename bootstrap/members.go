@@ -139,7 +139,7 @@ func (r *Rendezvous) lose(m *member) {
 		return
 	}
 	r.refuse(refusal{mscclgo.ErrRemote, m.rank, fmt.Sprintf(
-		"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)})
+		"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)}, m.rank)
 }
 
 // noJoin notes that a rank has proved that it is of the group, and then has not joined it: its
@@ -160,7 +160,7 @@ func (r *Rendezvous) noJoin(rank int, from net.Addr) {
 		defer r.mu.Unlock()
 		if r.lost[rank] != nil && !r.closed {
 			r.refuse(refusal{mscclgo.ErrRemote, rank, fmt.Sprintf(
-				"rank %d, without which the group cannot form, came from %v and then was silent: its process has ended or is stopped, or its host is silent", rank, from)})
+				"rank %d, without which the group cannot form, came from %v and then was silent: its process has ended or is stopped, or its host is silent", rank, from)}, rank)
 		}
 	})
 }
@@ -409,12 +409,15 @@ func (r *Rendezvous) complete() {
 }
 
 // refuse ends the rendezvous for all ranks that came and will come, unless it has
-// ended already.
-func (r *Rendezvous) refuse(why refusal) {
+// ended already. Nobody waits until those that are gone have heard.
+func (r *Rendezvous) refuse(why refusal, gone ...int) {
 	if r.table != nil || r.refused != nil {
 		return
 	}
 	r.refused, r.gaveUp = &why, time.Now()
+	for _, rank := range gone {
+		r.told[rank] = true
+	}
 	r.finish()
 	for _, m := range r.members {
 		r.tell(m, why)
@@ -459,11 +462,11 @@ func (r *Rendezvous) expire() {
 	if len(missing) == 1 {
 		why.rank = missing[0]
 	}
-	r.refuse(why)
+	r.refuse(why, missing...)
 }
 
-// awaitRefused returns when all ranks of a group that cannot form have heard why, but for rank 0, which calls it, or after
-// patience. They are as many as the rank says that has the largest world size.
+// awaitRefused returns when all ranks of a group that cannot form have heard why, but for those that are gone and rank 0,
+// which calls it, or after patience. They are as many as the rank says that has the largest world size.
 func (r *Rendezvous) awaitRefused(ctx context.Context, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
