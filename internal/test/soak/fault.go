@@ -31,6 +31,8 @@ var faults = []fault{
 	{name: "none", harmless: true},
 	{name: "strangers", harmless: true},
 	{name: "killed", bound: time.Second, outside: true},
+	{name: childLives, bound: time.Second, beats: true, outside: true}, // before there are boards only silence tells
+	{name: killedEarly, bound: time.Second, beats: true, outside: true},
 	{name: "stopped", bound: time.Second, beats: true, outside: true},
 	{name: "continued", beats: true, outside: true, harmless: true},
 	{name: "continued late", bound: time.Second, beats: true, outside: true},

@@ -3,7 +3,6 @@ package main
 import (
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -55,6 +54,9 @@ func (r *run) inflict(victim *process) int64 {
 	case "no memory":
 		n := addressSpace(pid) + random.Uint64N(64<<20)
 		unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: n, Max: n}, nil)
+	case childLives:
+		r.release = keepSockets(pid)
+		signal(syscall.SIGKILL)
 	default:
 		signal(syscall.SIGKILL)
 	}
@@ -90,33 +92,19 @@ func host(address string) string {
 // cut shuts down the TCP sockets of a process that are connected, or one of them, as if the
 // connection broke, and returns how many.
 func cut(pid int, random *rand.Rand, one bool) (done int) {
-	process, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return 0
-	}
-	defer unix.Close(process)
-	names, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
-	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	for _, name := range names {
-		target, err := os.Readlink(name)
-		if err != nil || !strings.HasPrefix(target, "socket:") {
-			continue
-		}
-		n, err := strconv.Atoi(filepath.Base(name))
-		if err != nil {
-			continue
-		}
-		fd, err := unix.PidfdGetfd(process, n, 0)
-		if err != nil {
-			continue
-		}
-		if _, err := unix.Getpeername(fd); err == nil && isTCP(fd) && unix.Shutdown(fd, unix.SHUT_RDWR) == nil {
+	var all []int
+	eachSocket(pid, func(fd int) bool {
+		all = append(all, fd)
+		return true
+	})
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, fd := range all {
+		if one && done > 0 {
+			// It stays.
+		} else if _, err := unix.Getpeername(fd); err == nil && isTCP(fd) && unix.Shutdown(fd, unix.SHUT_RDWR) == nil {
 			done++
 		}
 		unix.Close(fd)
-		if one && done > 0 {
-			break
-		}
 	}
 	return done
 }

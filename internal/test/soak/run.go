@@ -53,6 +53,7 @@ type run struct {
 	lab        *netlab.Lab
 	reform     bool // survivors go on together
 	slack      float64
+	release    func() // closes what was kept of the victim
 }
 
 const (
@@ -85,7 +86,7 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s %d", f.name, number)
 	random := rand.New(rand.NewPCG(c.seed, hash.Sum64()))
-	r := &run{fault: f, ranks: 2 + random.IntN(c.ranks-1), cache: c.cache, slack: c.slack, alone: c.parallel == 1}
+	r := &run{fault: f, ranks: 2 + random.IntN(c.ranks-1), cache: c.cache, slack: c.slack, alone: c.parallel == 1, release: func() {}}
 	r.task = task{
 		Seed: random.Uint64(), Steps: c.steps/2 + random.IntN(c.steps), Fault: f.name, Timeout: c.timeout, Heartbeat: c.heartbeat, Device: c.device,
 		Most: c.most, Short: c.short,
@@ -108,6 +109,9 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	r.At = random.IntN(r.Steps)
 	r.span = span
 	r.delay = time.Duration(random.Float64() * float64(span))
+	if f.name == killedEarly {
+		r.delay = early(random)
+	}
 	if random.IntN(3) == 0 {
 		r.beside = 2
 	}
@@ -277,12 +281,12 @@ type process struct {
 	done    chan struct{}
 }
 
-// stacks returns those of its goroutines that are of a rank's work, of a process that was told to
-// print them.
+// stacks returns those of its goroutines that are of a rank's work, or of what forms and leaves its group, of a
+// process that was told to print them.
 func (p *process) stacks() string {
 	var some []string
 	for _, one := range strings.Split(p.stderr.String(), "\n\n") {
-		if strings.Contains(one, "main.(*worker)") {
+		if strings.Contains(one, "main.(*worker)") || strings.Contains(one, "main.rank(") || strings.Contains(one, "/bootstrap.") {
 			some = append(some, one)
 		}
 	}
@@ -407,7 +411,7 @@ func (r *run) group() (outcome, error) {
 			return outcome{}, err
 		}
 	}
-	if r.fault.name == fewAtRankZero || r.fault.name == sizesDiffer {
+	if r.fault.name == fewAtRankZero || r.fault.name == sizesDiffer || r.fault.name == killedEarly {
 		if id, err = r.hosted(); err != nil {
 			return outcome{}, err
 		}
@@ -455,6 +459,7 @@ func (r *run) group() (outcome, error) {
 	}()
 	victim := ranks[r.Victim]
 	began := int64(0)
+	defer func() { r.release() }()
 	if err := try(func() { began = r.inflict(victim) }); err != nil {
 		failed <- err
 	}
@@ -507,6 +512,9 @@ func (r *run) patience() time.Duration {
 	}
 	if r.reform {
 		patience += reforming
+	}
+	if r.fault.name == killedEarly {
+		patience += connecting
 	}
 	return patience
 }
@@ -585,6 +593,8 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 			}
 		case r.fault.either && strings.Contains(end.Text, fmt.Sprintf("rank %d", r.Victim)):
 		case r.fault.disagree && end.Peer == mscclgo.NoRank && end.Kind == mscclgo.ErrInvalid.Error():
+		case r.fault.name == killedEarly && neverCame(end):
+			o.missed = true
 		case end.Peer != r.Victim:
 			say(i, "blames rank %d: %s", end.Peer, end.Text)
 		}

@@ -29,6 +29,9 @@ func TestSoak(t *testing.T) {
 		steps: 20, most: 64 << 10, short: true,
 	}
 	for _, f := range faults {
+		if f.name == killedEarly { // which may take a minute
+			continue
+		}
 		if !f.waits || f.name == "other call" { // that is found at once
 			c.faults = append(c.faults, f)
 		}
