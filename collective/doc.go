@@ -62,7 +62,8 @@
 // hosts: Options.Scratch for calls on any buffers, as much for sums of other hosts, and the rest for what
 // only moves data. Larger calls, and those among more hosts, are done in more pieces. But for the algorithm
 // ring, which has an inbox for each memory, prepared calls on other memory take only channels. Where Options.Scratch
-// is not 64 MiB, all-to-alls with counts and groups take up to twice as much as it each between hosts.
+// is not 64 MiB, all-to-alls with counts and groups take up to twice as much as it each between hosts,
+// and at least 32 KiB for each rank.
 //
 // # Several hosts
 //

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	postsOfPair = 4         // Posts::kPosts of posts.cuh
-	mostPost    = 1 << 20   // bytes: a few of them keep a network busy
-	leastPost   = 16 + line // Posts::kHead of posts.cuh, and what a piece of a group has at least
-	postBlocks  = 16        // at most: a block copies about as fast as a network moves
+	postsOfPair = 4       // Posts::kPosts of posts.cuh
+	mostPost    = 1 << 20 // bytes: a few of them keep a network busy
+	leastPost   = 4 << 10 // bytes: each takes a trip, and among many hosts a message of many waits for its deadline
+	postBlocks  = 16      // at most: a block copies about as fast as a network moves
 )
 
 // The buffers of a host path of posts.

@@ -109,7 +109,9 @@ func TestDefaultMemory(t *testing.T) {
 // TestAskedScratch has posts of any number of ranks follow a scratch that was asked for.
 func TestAskedScratch(t *testing.T) {
 	for _, c := range []struct{ ranks, scratch, want uint64 }{
-		{2, 4 << 10, 512}, {8, 256 << 20, 1 << 20}, {16, 256 << 20, 1 << 20}, {256, 256 << 20, 256 << 10}, {256, 1 << 20, 1 << 10}, {256, 32 << 10, leastPost},
+		{2, 64 << 10, 8 << 10}, {8, 256 << 20, 1 << 20}, {16, 256 << 20, 1 << 20}, {256, 256 << 20, 256 << 10}, {256, 8 << 20, 8 << 10},
+		// Pieces of less would be too many.
+		{2, 4 << 10, 4 << 10}, {32, 4 << 10, 4 << 10}, {256, 1 << 20, 4 << 10},
 	} {
 		if got := postOf(c.ranks, c.scratch, farGroups, 1<<20); got != c.want {
 			t.Errorf("%d ranks, a scratch of %d bytes: posts of %d, want %d", c.ranks, c.scratch, got, c.want)
