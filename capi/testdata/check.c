@@ -2037,7 +2037,7 @@ static void reform_refused(void) {
   OK(mscclgo_elastic_create("127.0.0.1:0", &two, &e));
   FAILS(MSCCLGO_INVALID, "MSCCLGO_ID_BYTES", mscclgo_elastic_id(e, elastic_id, 5));
   OK(mscclgo_elastic_id(e, elastic_id, sizeof elastic_id));
-  FAILS(MSCCLGO_INVALID, "timeout_ms -5", mscclgo_member_create(elastic_id, &wrong, NULL, &m));
+  FAILS(MSCCLGO_INVALID, "timeout_ms is -5, not from 0", mscclgo_member_create(elastic_id, &wrong, NULL, &m));
   FAILS(MSCCLGO_INVALID, "", mscclgo_member_create("nonsense", NULL, NULL, &m));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_member_create(NULL, NULL, NULL, &m));
   OK(mscclgo_member_create(elastic_id, NULL, NULL, &m));
