@@ -23,6 +23,8 @@ type fault struct {
 	miscounts bool
 	// disagree is set if the group cannot form, as ranks disagree: no rank is to blame.
 	disagree bool
+	// pairs is set if another rank has the fault too, or another one; see run.pair.
+	pairs bool
 	// network is set if the fault is one of the network between hosts.
 	network bool
 }
@@ -53,6 +55,9 @@ var faults = []fault{
 	{name: "cancel", bound: 300 * time.Millisecond},
 	{name: "host silent", bound: time.Second, beats: true, outside: true, network: true},
 	{name: "link down", bound: time.Second, beats: true, outside: true, network: true},
+	{name: pairSilent, bound: time.Second, beats: true, outside: true, network: true, pairs: true},
+	{name: mtusDiffer, bound: 20 * time.Second, beats: true, outside: true, tolerated: true, either: true, network: true},
+	{name: twoFaults, bound: time.Second, beats: true, outside: true, pairs: true},
 	{name: "packets dropped", harmless: true, network: true},
 	{name: "few descriptors", harmless: true},
 	{name: fewAtRankZero, bound: forms},

@@ -41,7 +41,7 @@ func try(f func()) (err error) {
 }
 
 // newHosts makes hosts, which remove removes. It needs root.
-func newHosts(n int) (lab *netlab.Lab, remove func() error, err error) {
+func newHosts(n int, o netlab.Options) (lab *netlab.Lab, remove func() error, err error) {
 	b := &bench{}
 	remove = func() error {
 		var errs []error
@@ -50,19 +50,19 @@ func newHosts(n int) (lab *netlab.Lab, remove func() error, err error) {
 		}
 		return errors.Join(errs...)
 	}
-	if err = try(func() { lab = netlab.New(b, n, netlab.Options{}) }); err != nil {
+	if err = try(func() { lab = netlab.New(b, n, o) }); err != nil {
 		remove()
 		return nil, nil, err
 	}
 	return lab, remove, nil
 }
 
-// hostOf returns the host of a rank: the victim has one for itself.
+// hostOf returns the host of a rank: the victim has one for itself, or for its pair.
 func (r *run) hostOf(rank int) *netlab.Host {
 	if r.lab == nil {
 		return nil
 	}
-	if rank == r.Victim {
+	if rank == r.Victim || r.isMate(rank) {
 		return r.lab.Hosts[0]
 	}
 	return r.lab.Hosts[1+rank%(len(r.lab.Hosts)-1)]

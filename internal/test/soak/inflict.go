@@ -13,7 +13,7 @@ import (
 
 // inflict does a fault from outside to the victim, and returns when, or 0. The choices that
 // are left are made from the run's seed.
-func (r *run) inflict(victim *process) int64 {
+func (r *run) inflict(victim, mate *process) int64 {
 	if !r.fault.outside {
 		return 0
 	}
@@ -27,8 +27,14 @@ func (r *run) inflict(victim *process) int64 {
 		peers := 1
 		if r.Victim == 0 { // all others come to its host
 			peers = r.ranks - 1
+			if r.fault.pairs { // one is there
+				peers--
+			}
 		}
 		awaitJoin(pid, peers, victim.done)
+	}
+	if r.fault.name == twoFaults {
+		r.stopMate(mate, random)
 	}
 	began := time.Now().UnixNano()
 	signal := func(s syscall.Signal) { victim.cmd.Process.Signal(s) } // fails if it has ended
@@ -39,7 +45,9 @@ func (r *run) inflict(victim *process) int64 {
 		signal(syscall.SIGSTOP)
 		time.Sleep(r.Heartbeat / 2)
 		signal(syscall.SIGCONT)
-	case "host silent":
+	case mtusDiffer:
+		r.hostOf(r.Victim).Narrow(narrowMTU)
+	case "host silent", pairSilent:
 		r.hostOf(r.Victim).Mute()
 	case "link down":
 		r.hostOf(r.Victim).Unplug()

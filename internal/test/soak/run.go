@@ -51,6 +51,7 @@ type run struct {
 	alone      bool   // no other run is under way
 	hosts      int    // of a network, 0 for this machine alone
 	lab        *netlab.Lab
+	mate       int  // of the victim, where the fault is of two ranks
 	reform     bool // survivors go on together
 	slack      float64
 	release    func() // closes what was kept of the victim
@@ -128,6 +129,9 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	for range r.ranks {
 		r.transports = append(r.transports, transport(mode, random))
 	}
+	if f.pairs {
+		r.pair()
+	}
 	r.reform = f.name == "killed" && random.IntN(2) == 0
 	r.mark = fmt.Sprintf("%s=%d-%s-%d", markEnv, os.Getpid(), f.name, number)
 	return r
@@ -160,7 +164,7 @@ func (r *run) do() (outcome, error) {
 		defer undo()
 	}
 	if r.hosts > 0 {
-		lab, remove, err := newHosts(r.hosts)
+		lab, remove, err := newHosts(r.hosts, r.options())
 		if err != nil {
 			return outcome{skipped: "no network of its own: " + err.Error()}, nil
 		}
@@ -359,12 +363,15 @@ func (p *process) watch(ended func(how string), stopped func(process int, since 
 	}
 }
 
+// none is no rank.
+func none(int) bool { return false }
+
 // await returns the ranks that did not end before patience was over, which it kills.
-func await(ranks []*process, except int, patience time.Duration) map[int]bool {
+func await(ranks []*process, except func(rank int) bool, patience time.Duration) map[int]bool {
 	over := time.After(patience)
 	hung := map[int]bool{}
 	for i, p := range ranks {
-		if i == except {
+		if except(i) {
 			continue
 		}
 		select {
@@ -460,22 +467,27 @@ func (r *run) group() (outcome, error) {
 	victim := ranks[r.Victim]
 	began := int64(0)
 	defer func() { r.release() }()
-	if err := try(func() { began = r.inflict(victim) }); err != nil {
+	mate := victim
+	if r.fault.pairs {
+		mate = ranks[r.mate]
+	}
+	if err := try(func() { began = r.inflict(victim, mate) }); err != nil {
 		failed <- err
 	}
-	except := -1
-	if r.fault.outside && !r.fault.harmless && !r.fault.tolerated {
-		except = r.Victim // it may be stopped
+	except := func(rank int) bool { // it may be stopped
+		return r.fault.outside && !r.fault.harmless && !r.fault.tolerated && (rank == r.Victim || r.isMate(rank))
 	}
 	hung := await(ranks, except, r.patience())
 	if r.fault.name == "continued late" {
 		victim.cmd.Process.Signal(syscall.SIGCONT)
-		if await([]*process{victim}, -1, 10*time.Second)[0] {
+		if await([]*process{victim}, none, 10*time.Second)[0] {
 			hung[r.Victim] = true
 		}
 	}
-	victim.cmd.Process.Kill()
-	<-victim.done
+	for _, p := range []*process{victim, mate} {
+		p.cmd.Process.Kill()
+		<-p.done
+	}
 	close(stop)
 	o := r.judge(ranks, hung, began)
 	if n, came := <-strangers; came && n == 0 {
@@ -493,7 +505,7 @@ func (r *run) group() (outcome, error) {
 	if r.beside > 0 {
 		calm := &run{task: r.task, fault: faults[0], ranks: r.beside, slack: r.slack}
 		calm.Victim = -1
-		beside := calm.judge(bystanders, await(bystanders, -1, calm.patience()), 0)
+		beside := calm.judge(bystanders, await(bystanders, none, calm.patience()), 0)
 		for _, text := range beside.all() {
 			o.wrong = append(o.wrong, "in the group beside it, "+text)
 		}
@@ -576,7 +588,7 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 				say(i, "does not know that it was left out")
 			}
 			continue
-		case i == r.Victim && !r.fault.harmless:
+		case (i == r.Victim || r.isMate(i)) && !r.fault.harmless:
 			continue
 		case end == nil:
 			say(i, "ended without a report: %v", p.cmd.ProcessState)
@@ -591,11 +603,13 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 			if !over && !r.fault.tolerated {
 				say(i, "has no error")
 			}
+		case r.fault.name == mtusDiffer && strings.Contains(end.Text, "wait for each other"):
+			say(i, "does not blame the network: %s", end.Text)
 		case r.fault.either && strings.Contains(end.Text, fmt.Sprintf("rank %d", r.Victim)):
 		case r.fault.disagree && end.Peer == mscclgo.NoRank && end.Kind == mscclgo.ErrInvalid.Error():
 		case r.fault.name == killedEarly && neverCame(end):
 			o.missed = true
-		case end.Peer != r.Victim:
+		case end.Peer != r.Victim && !r.accepts(end):
 			say(i, "blames rank %d: %s", end.Peer, end.Text)
 		}
 		switch {
@@ -605,7 +619,11 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		default:
 			say(i, "did not go on with others: %s", end.Again)
 		}
-		if took := time.Duration(p.ended - end.Time); end.Text != "" && !r.reform && took > closePatience {
+		patience := closePatience
+		if r.fault.pairs && r.slack > 0 {
+			patience = time.Duration(r.slack * float64(pairCloses))
+		}
+		if took := time.Duration(p.ended - end.Time); end.Text != "" && !r.reform && took > patience {
 			say(i, "took %v to close after its error", took)
 		}
 		if end.Text != "" && i != r.Victim && began != 0 {
