@@ -167,6 +167,8 @@ func TestChecks(t *testing.T) {
 	if text, _, ok := b.status.get().Checked(); ok {
 		t.Errorf("a check failed where nothing is wrong: %s", text)
 	}
+	b.status.get().Aborted = 1 // by which threads may have ended
+	check(t, b.run(t, "one", flat(1, 64), b.group, uint32(2)))
 }
 
 // expectInProcess has a process of its own do the misuse of this number.

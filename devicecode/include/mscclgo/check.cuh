@@ -85,6 +85,13 @@ inline __device__ __noinline__ bool claimFault(GroupStatus* status) {
 #endif
 }
 
+// waitFailed reports whether the group has failed, or a wait of this rank's kernels has timed out: threads
+// whose waits fail may end, and leave the others of their block to themselves.
+MSCCLGO_DEVICE bool waitFailed(const GroupStatus* status) {
+  return status != nullptr && (load<Scope::System, Order::Relaxed>(&status->aborted) != 0 ||
+                               load<Scope::System, Order::Relaxed>(&status->firstFailed) != 0);
+}
+
 // fault ends the kernel: what was wrong, words and numbers in turn, goes with block and
 // thread to the group's status, where the host finds it. peer is the rank that it
 // concerns, or kNoPeer. Any thread may call it. It does not return.
