@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,18 +38,13 @@ func TestDisagreementHostedByRankZero(t *testing.T) {
 	}
 	ctx := testContext(t)
 	start := time.Now()
-	late := make(chan error)
-	go func() {
-		time.Sleep(300 * time.Millisecond)
-		_, err := Connect(ctx, Options{Rank: 2, Size: 3, ID: id})
-		late <- err
-	}()
-	bs, errs := connectAll(ctx, []Options{
-		{Rank: 0, Size: 3, ID: id},
-		{Rank: 1, Size: 4, ID: id},
-	})
-	closeAll(bs)
-	for _, err := range append(errs, <-late) {
+	errs := make([]error, 3)
+	var zero sync.WaitGroup
+	zero.Go(func() { _, errs[0] = Connect(ctx, Options{Rank: 0, Size: 3, ID: id}) })
+	_, errs[1] = Connect(ctx, Options{Rank: 1, Size: 4, ID: id})
+	_, errs[2] = Connect(ctx, Options{Rank: 2, Size: 3, ID: id}) // that late
+	zero.Wait()
+	for _, err := range errs {
 		wantError(t, err, mscclgo.ErrInvalid, "disagree on the world size", "rank 0", "rank 1", "3", "4")
 	}
 	if took := time.Since(start); took > 20*time.Second {
@@ -67,15 +63,14 @@ func TestRankZeroWithASmallerSize(t *testing.T) {
 	}
 	ctx := testContext(t)
 	start := time.Now()
-	late := make(chan error, 2)
-	for rank := 2; rank < 4; rank++ {
-		time.AfterFunc(300*time.Millisecond, func() {
-			_, err := Connect(ctx, Options{Rank: rank, Size: 4, ID: id})
-			late <- err
-		})
+	errs := make([]error, 4)
+	var zero sync.WaitGroup
+	zero.Go(func() { _, errs[0] = Connect(ctx, Options{Rank: 0, Size: 2, ID: id}) })
+	for rank := 1; rank < 4; rank++ { // one when the other has heard
+		_, errs[rank] = Connect(ctx, Options{Rank: rank, Size: 4, ID: id})
 	}
-	_, errs := connectAll(ctx, []Options{{Rank: 0, Size: 2, ID: id}, {Rank: 1, Size: 4, ID: id}})
-	for _, err := range append(errs, <-late, <-late) {
+	zero.Wait()
+	for _, err := range errs {
 		wantError(t, err, mscclgo.ErrInvalid, "disagree on the world size", "2", "4")
 	}
 	if took := time.Since(start); took > 20*time.Second {

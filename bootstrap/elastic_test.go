@@ -199,7 +199,7 @@ func TestLeftOut(t *testing.T) {
 // TestStoppedBetweenAssignmentAndConnect has a member stopped there until the others have gone on without it.
 func TestStoppedBetweenAssignmentAndConnect(t *testing.T) {
 	noLeaks(t)
-	e := elastic(t, ElasticOptions{Min: 2, Max: 3, Settle: 300 * time.Millisecond})
+	e := elastic(t, ElasticOptions{Min: 2, Max: 3, Settle: time.Minute})
 	members := newMembers(t, e, 3)
 	ctx := testContext(t)
 	brief, giveUp := context.WithCancel(ctx)
@@ -208,6 +208,10 @@ func TestStoppedBetweenAssignmentAndConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	waitUntil(t, "the others have their assignments", func() bool { return members[0].Generation()+members[1].Generation() == 2 })
+	e.mu.Lock()
+	e.o.Settle = 100 * time.Millisecond
+	e.mu.Unlock()
 	giveUp() // the others, as their time to connect is up
 	wantError(t, <-first, mscclgo.ErrAborted)
 	wantError(t, <-second, mscclgo.ErrAborted)

@@ -19,7 +19,7 @@ func TestConnectEndedAsTheRendezvousAnswers(t *testing.T) {
 	defer ln.Close()
 	id := newID([]string{"127.0.0.1"}, uint16(ln.Addr().(*net.TCPAddr).Port), false)
 	member := id.member(handshake.Clear)
-	for i := range 1000 {
+	for i := range 400 {
 		ctx, cancel := context.WithCancel(testContext(t))
 		said := make(chan frame, 1)
 		go func() {
