@@ -396,6 +396,8 @@ func TestClosedService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, err = r.service.AddMemory(ranks[1].register(t, ranks[1].alloc(t, 64)))
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in a registry for", "the service is for")
 	if err := r.service.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 // AddMemory returns the id of a memory, this rank's or a peer's, in the service: the
 // same each time. The memory stays the caller's and must outlive the service.
 //
-// Errors: ErrInvalid when the memory is nil, or the service is closed or has
+// Errors: ErrInvalid when the memory is nil or in a registry for another device, or the service is closed or has
 // MaxMemories.
 func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	s.mu.Lock()
@@ -201,6 +201,9 @@ func (s *ProxyService) addMemory(m *registeredmem.Memory) (uint16, error) {
 	id, known := s.memories[m]
 	if known && !s.closed {
 		return id, nil
+	}
+	if of := m.Registry().Device(); of != s.ring.Device() {
+		return 0, s.invalid(opAddMemory, "%v is in a registry for %v, the service is for %v%s", m, of, s.ring.Device(), native.Twice(of, s.ring.Device()))
 	}
 	if err := s.roomForMemories(1); err != nil {
 		return 0, err

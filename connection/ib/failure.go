@@ -64,7 +64,19 @@ func (c *conn) adopt(op string) *mscclgo.Error {
 		return nil
 	}
 	c.warn(err)
+	switch c.c.failure.what.doing {
+	case C.IB_EMPTY, C.IB_NEWS, C.IB_GREETING: // of this package's own: the peer may have closed the connection
+	default:
+		c.tellLost(err)
+	}
 	return err
+}
+
+// tellLost tells the transport's user of a failure that is the peer's or the network's.
+func (c *conn) tellLost(err *mscclgo.Error) {
+	if err.Kind == mscclgo.ErrRemote && c.t.o.Lost != nil {
+		go c.t.o.Lost(c.peer, err)
+	}
 }
 
 // keep keeps the first reason for which nothing more is queued, and reports whether it is this.
@@ -89,6 +101,7 @@ func (c *conn) fail(err *mscclgo.Error) error {
 	err.At(c.t.reg.Rank(), c.peer)
 	if c.breaks(err) {
 		c.warn(err)
+		c.tellLost(err)
 		return err
 	}
 	return c.failed(err.Op)

@@ -58,6 +58,73 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
+// TestLost has a write fail while nobody calls anything, and a peer that closes an idle connection.
+func TestLost(t *testing.T) {
+	dev := netdev(t, testDevices(t)[1])
+	for name, fault := range map[string]func(t *testing.T, a, b *side) error{
+		"the link is down": func(t *testing.T, a, b *side) error {
+			src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+			unplug(t, dev)
+			return a.conn.Write(dst, 0, src, 0, 64)
+		},
+		"closed": func(_ *testing.T, _, b *side) error { return b.d.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lost := make(chan error, 1)
+			a, b := newPair(t, Options{AckTimeout: time.Millisecond, Retries: 3, Timeout: 4 * time.Second, Lost: func(peer int, err error) {
+				if peer != 1 {
+					t.Errorf("rank %d is lost", peer)
+				}
+				lost <- err
+			}})
+			if err := write(t, a, b); err != nil {
+				t.Fatal(err)
+			}
+			if err := fault(t, a, b); err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(patience); a.d.broken.Load() == nil && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			select {
+			case err := <-lost:
+				testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "write of 64 bytes")
+			case <-time.After(time.Second):
+				if name != "closed" {
+					t.Error("nobody was told")
+				}
+			}
+		})
+	}
+}
+
+// TestFlushEnds flushes a full queue, of which nothing gets done, and leaves by its context.
+func TestFlushEnds(t *testing.T) {
+	dev := netdev(t, testDevices(t)[1])
+	a, b := newPair(t, Options{Depth: 16, AckTimeout: time.Second, Retries: 7})
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	plug := unplug(t, dev)
+	full := func() bool {
+		a.d.mu.Lock()
+		defer a.d.mu.Unlock()
+		return a.d.queues[0].room() == 0
+	}
+	for !full() {
+		if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	testerr.Expect(t, a.conn.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1")
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	plug()
+	a.flush(t)
+}
+
 // TestLinkDownShortly brings the link back before anybody gives up.
 func TestLinkDownShortly(t *testing.T) {
 	dev := netdev(t, testDevices(t)[1])

@@ -78,15 +78,23 @@ func (c *conn) until(op string, post func() C.int) error {
 		if i > 0 {
 			pause(i)
 		}
-		for _, q := range c.queues {
-			if q.done == q.posted {
-				continue
-			}
-			if err := c.poll(op, q); err != nil {
-				return err
-			}
+		if err := c.pollAll(op); err != nil {
+			return err
 		}
 	}
+}
+
+// pollAll takes the completions of all queues on which requests are under way.
+func (c *conn) pollAll(op string) error {
+	for _, q := range c.queues {
+		if q.done == q.posted {
+			continue
+		}
+		if err := c.poll(op, q); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pieces returns how many requests n bytes take on the first queue pair, of a write or of a read.

@@ -21,15 +21,23 @@ func (t *Transport) watch(n *nic) {
 		{Fd: int32(n.ctx.EventFD()), Events: unix.POLLIN},
 	}
 	between := max(t.o.Timeout/2, minBetween)
+	var glanced time.Time
 	for next := time.Now().Add(between); ; {
 		for i := range fds {
 			fds[i].Revents = 0
 		}
 		left := time.Until(next)
 		if left <= 0 {
-			n.lookAll()
+			n.forAll((*conn).look)
 			left = between
 			next = time.Now().Add(between)
+		}
+		if t.o.Lost != nil {
+			if time.Since(glanced) >= glanceEvery {
+				n.forAll((*conn).glance)
+				glanced = time.Now()
+			}
+			left = min(left, glanceEvery)
 		}
 		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
 			n.failAll(mscclgo.Errorf(mscclgo.ErrSystem, "ib: wait for "+n.name, "%w", err))
@@ -89,12 +97,27 @@ func (t *Transport) events(n *nic) {
 // minBetween is the least time between two looks at the connections of a device.
 const minBetween = 2 * time.Second
 
-// lookAll looks after all connections.
-func (n *nic) lookAll() {
+// glanceEvery is how often there is a look at what is under way, for a failure that is to be told.
+const glanceEvery = 100 * time.Millisecond
+
+// forAll does something with all connections.
+func (n *nic) forAll(do func(*conn)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for c := range n.conns {
-		c.look()
+		do(c)
+	}
+}
+
+// glance notices a request that has failed while nobody calls: a failure has a completion in any case.
+func (c *conn) glance() {
+	const op = "ib: look for a failure"
+	if !c.mu.TryLock() {
+		return // a call polls
+	}
+	defer c.mu.Unlock()
+	if c.usable(op) == nil {
+		_ = c.pollAll(op) // which tells
 	}
 }
 
