@@ -57,8 +57,6 @@ type Options struct {
 	// Logger receives refused strangers, and ranks that leave or fail. Nil
 	// discards.
 	Logger *slog.Logger
-
-	opened bool // the rendezvous has listened before this rank heard of it
 }
 
 // check finds what is invalid without asking anyone.
@@ -187,7 +185,7 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *puls
 		switch {
 		case j.joins > joins:
 			j.broke, pause = time.Now(), first
-		case (j.joins > 0 || o.opened) && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
+		case (j.joins > 0 || o.ID.opened) && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
 			return nil, nil, j.lostRendezvous(err)
 		case !handshake.Shortage(err):
 			short = time.Time{}

@@ -134,7 +134,7 @@ func (m *Member) join(ctx context.Context, a assignment) (*Bootstrap, error) {
 	}
 	m.mu.Unlock()
 	o := m.o
-	o.Rank, o.Size, o.ID, o.opened = a.rank, a.size, m.o.ID.generation(a), true
+	o.Rank, o.Size, o.ID = a.rank, a.size, m.o.ID.generation(a)
 	b, err := Connect(ctx, o)
 	m.mu.Lock()
 	m.connecting, m.boot = nil, b

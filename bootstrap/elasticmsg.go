@@ -74,5 +74,5 @@ func decodeAssignment(b []byte) (assignment, error) {
 // generation returns the id of a generation of an Elastic. Its secret does not travel.
 func (id UniqueID) generation(a assignment) UniqueID {
 	secret := id.secret()
-	return UniqueID{hosts: id.hosts, port: a.port, group: a.group, secret: hide(handshake.Derive(secret[:], "generation "+string(a.group[:])))}
+	return UniqueID{hosts: id.hosts, port: a.port, opened: true, group: a.group, secret: hide(handshake.Derive(secret[:], "generation "+string(a.group[:])))}
 }

@@ -38,6 +38,7 @@ type UniqueID struct {
 	hosts  string // comma-separated names or addresses, tried together
 	port   uint16
 	hosted bool // rank 0 opens the rendezvous itself
+	opened bool // the rendezvous has listened before any rank heard of it
 	group  [groupSize]byte
 	// Behind a function, because fmt prints the unexported fields of structs
 	// around this one without calling Format, and what pointers point to.
