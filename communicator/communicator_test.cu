@@ -93,15 +93,15 @@ extern "C" __global__ void barriers(__grid_constant__ const GroupHandle group, u
   if (threadIdx.x == 0 && r != WaitResult::Done) results[0] = uint32_t(r);
 }
 
-// swapPackets has each block exchange packets with the blocks of its number on the other ranks. The second
-// argument is not used: it is there as it is for barriers.
+// swapPackets has each of at most 8 blocks exchange packets with the blocks of its number on the other ranks.
+// Calls take turns at two sets of slots. The second argument is there as it is for barriers.
 extern "C" __global__ void swapPackets(__grid_constant__ const GroupHandle group, uint32_t,
                                        uint32_t* results) {
   uint32_t epoch = group.epoch(), peer = threadIdx.x;
   WaitResult r = WaitResult::Done;
   if (peer < group.size && peer != group.rank) {
     auto slots = [&](uint32_t rank) {
-      return reinterpret_cast<LL8Packet*>(group.scratch(rank)) + blockIdx.x * group.size;
+      return reinterpret_cast<LL8Packet*>(group.scratch(rank)) + (epoch % 2 * 8 + blockIdx.x) * group.size;
     };
     slots(peer)[group.rank].write(epoch, epoch);
     Watch watch = group.watch;

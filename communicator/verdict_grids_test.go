@@ -67,7 +67,7 @@ func TestOtherGrid(t *testing.T) {
 }
 
 // TestOtherGridInGroup has rank 2 launch a kernel with barriers, or one that waits for packets, with another number of
-// blocks than the others, which go on to a call on the host.
+// blocks than the others, which go on to a call on the host. The step before has the same grid on all.
 func TestOtherGridInGroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		kernel string
