@@ -18,7 +18,7 @@ const (
 	ErrInvalid Kind = iota + 1
 	// ErrTimeout: a deadline passed.
 	ErrTimeout
-	// ErrAborted: the group failed or was closed during the call, or the call's
+	// ErrAborted: a rank aborted the group, this rank closed it during the call, or the call's
 	// context was cancelled.
 	ErrAborted
 	// ErrRemote: a peer failed, left, or sent something wrong.

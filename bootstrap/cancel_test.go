@@ -66,7 +66,7 @@ func TestDataIsTheSendersAfterTheFailure(t *testing.T) {
 	go func() { sent <- bs[0].Send(testContext(t), 1, 5, data) }()
 	time.Sleep(20 * time.Millisecond)
 	bs[2].Abort(context.Canceled)
-	wantError(t, <-sent, mscclgo.ErrRemote, "rank 2")
+	wantError(t, <-sent, mscclgo.ErrAborted, "rank 2")
 	hear()
 	for i := range data { // the race detector finds the connection here
 		data[i] = 1

@@ -22,7 +22,7 @@ const (
 type failure struct {
 	rank   int          // the rank that failed
 	seenBy int          // the rank that noticed; the same as rank if it called Abort
-	kind   mscclgo.Kind // ErrRemote, or ErrTimeout if a rank waited for it in vain in Connect
+	kind   mscclgo.Kind // of all ranks' errors
 	text   string       // why
 	cause  error        // on the rank that called Abort, what it was called with
 	told   time.Time    // when this rank told its neighbours
@@ -39,7 +39,7 @@ func (f failure) frame() frame {
 func decodeFailure(rank int, b []byte) (failure, error) {
 	r := wire.NewReader(b)
 	f := failure{rank: rank, seenBy: int(r.U32()), kind: mscclgo.Kind(r.U8()), text: r.String(maxReason)}
-	if f.kind != mscclgo.ErrRemote && f.kind != mscclgo.ErrTimeout {
+	if f.kind < mscclgo.ErrInvalid || f.kind > mscclgo.ErrSystem {
 		r.Fail(errors.New("a failure has another kind"))
 	}
 	if err := r.End(); err != nil {
@@ -51,10 +51,10 @@ func decodeFailure(rank int, b []byte) (failure, error) {
 // Done returns a channel that is closed when the group fails, and not by Close.
 func (b *Bootstrap) Done() <-chan struct{} { return b.failed }
 
-// Err returns nil as long as the group has not failed. Then it returns an
-// ErrRemote whose peer is the rank that failed, or, on that rank itself, an
-// ErrAborted with the cause that was passed to Abort. It is an ErrTimeout if a rank's
-// time for Connect was up while it waited for the one that is the peer.
+// Err returns nil as long as the group has not failed. Then it returns an Error whose peer is the
+// rank that failed, and which on that rank itself names none. Its kind is the same on all ranks: ErrRemote if a
+// rank was lost; that of the cause which was passed to Abort or Blame, or where that is no Error ErrAborted and ErrRemote;
+// ErrTimeout if a rank's time for Connect was up while it waited for the one that is the peer.
 func (b *Bootstrap) Err() error {
 	select {
 	case <-b.failed:
@@ -67,25 +67,28 @@ func (b *Bootstrap) Err() error {
 // errFailed is the error of an op on a failed group.
 func (b *Bootstrap) errFailed(op string) error {
 	f := b.failure // set before failed was closed, and never again
+	peer, why := f.rank, error(nil)
 	switch {
 	case f.rank == b.rank && f.cause != nil:
-		return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank aborted the group: %w", f.cause).At(b.rank, mscclgo.NoRank)
+		peer, why = mscclgo.NoRank, fmt.Errorf("this rank aborted the group: %w", f.cause)
 	case f.rank == b.rank:
 		who := fmt.Sprintf("rank %d", f.seenBy)
 		if f.seenBy == toRendezvous {
 			who = "the rendezvous"
 		}
-		return mscclgo.Errorf(mscclgo.ErrAborted, op, "%s considers this rank failed: %s", who, f.text).At(b.rank, mscclgo.NoRank)
+		peer, why = mscclgo.NoRank, fmt.Errorf("%s considers this rank failed: %s", who, f.text)
 	case f.cause != nil:
-		return mscclgo.Errorf(f.kind, op, "rank %d failed: %w", f.rank, f.cause).At(b.rank, f.rank)
+		why = fmt.Errorf("rank %d failed: %w", f.rank, f.cause)
+	default:
+		why = fmt.Errorf("rank %d failed: %s", f.rank, f.text)
 	}
-	return mscclgo.Errorf(f.kind, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
+	return mscclgo.Errorf(f.kind, op, "%w", &blame.By{Rank: f.rank, Err: why}).At(b.rank, peer)
 }
 
 // Abort fails the group with cause: all ranks' Done channels are closed, and their
 // blocked calls return. It returns when the news has been sent, or after a second.
 // A group that has failed already keeps its first failure. cause must not be nil;
-// the other ranks receive its text. If it is an ErrTimeout or ErrRemote that names a peer,
+// the other ranks receive its text and its kind. If it is an ErrTimeout or ErrRemote that names a peer,
 // that rank is the one that failed, as with [Bootstrap.Blame].
 func (b *Bootstrap) Abort(cause error) {
 	if cause == nil {
@@ -96,12 +99,16 @@ func (b *Bootstrap) Abort(cause error) {
 
 // Blame fails the group as Abort does, for the failure of another rank that this one has
 // noticed: the errors of all ranks name that rank. cause must not be nil; the other ranks
-// receive its text.
+// receive its text and its kind.
 func (b *Bootstrap) Blame(rank int, cause error) {
 	if rank < 0 || rank >= b.size {
 		rank = b.rank
 	}
-	awaitSent(b.fail(failure{rank: rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: cause.Error(), cause: cause}), abortPatience)
+	kind := mscclgo.ErrRemote
+	if rank == b.rank {
+		kind = mscclgo.ErrAborted
+	}
+	awaitSent(b.fail(failure{rank: rank, seenBy: b.rank, kind: blame.Kind(cause, kind), text: cause.Error(), cause: cause}), abortPatience)
 }
 
 // fail makes f the group's failure, unless it has one, and sends it to the

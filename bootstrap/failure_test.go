@@ -53,15 +53,15 @@ func TestAbortReachesAll(t *testing.T) {
 			}
 			continue
 		}
-		wantError(t, b.Err(), mscclgo.ErrRemote, "rank 17", cause.Error())
+		wantError(t, b.Err(), mscclgo.ErrAborted, "rank 17", cause.Error())
 		if e := (*mscclgo.Error)(nil); !errors.As(b.Err(), &e) || e.Peer != 17 || e.Rank != b.Rank() {
 			t.Errorf("rank %d: error %v names not peer 17", b.Rank(), b.Err())
 		}
 	}
 	for range 2 {
-		wantError(t, <-blocked, mscclgo.ErrRemote, "rank 17")
+		wantError(t, <-blocked, mscclgo.ErrAborted, "rank 17")
 	}
-	wantError(t, bs[0].Send(ctx, 1, 0, nil), mscclgo.ErrRemote, "rank 17")
+	wantError(t, bs[0].Send(ctx, 1, 0, nil), mscclgo.ErrAborted, "rank 17")
 }
 
 func TestBlame(t *testing.T) {
@@ -72,7 +72,7 @@ func TestBlame(t *testing.T) {
 	for _, b := range bs {
 		awaitDone(t, b)
 		if b.Rank() == 1 {
-			wantError(t, b.Err(), mscclgo.ErrAborted, "rank 3 considers this rank failed", cause.Error())
+			wantError(t, b.Err(), mscclgo.ErrRemote, "rank 3 considers this rank failed", cause.Error())
 			continue
 		}
 		wantError(t, b.Err(), mscclgo.ErrRemote, "rank 1 failed", cause.Error())
@@ -92,7 +92,7 @@ func TestBlameOfNoOther(t *testing.T) {
 		bs[0].Blame(rank, errors.New("it is stopped"))
 		awaitDone(t, bs[1])
 		wantError(t, bs[0].Err(), mscclgo.ErrAborted, "it is stopped")
-		wantError(t, bs[1].Err(), mscclgo.ErrRemote, "rank 0 failed", "it is stopped")
+		wantError(t, bs[1].Err(), mscclgo.ErrAborted, "rank 0 failed", "it is stopped")
 	}
 }
 

@@ -118,7 +118,7 @@ func TestRendezvousLostBeforeTheFirstConnection(t *testing.T) {
 	raw.CloseRead()
 	raw.CloseWrite()
 	start := time.Now()
-	wantError(t, b.assemble(ctx, nc), mscclgo.ErrAborted, "the rendezvous considers this rank failed", "its connection to the rendezvous ended")
+	wantError(t, b.assemble(ctx, nc), mscclgo.ErrRemote, "the rendezvous considers this rank failed", "its connection to the rendezvous ended")
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -244,7 +244,7 @@ func TestNoDescriptorsWhileTheGroupForms(t *testing.T) {
 			wg.Wait()
 			for i, err := range errs {
 				if i != rank {
-					wantCulprit(t, []error{err}, mscclgo.ErrRemote, rank)
+					wantCulprit(t, []error{err}, mscclgo.ErrSystem, rank)
 				} else if !errors.Is(err, syscall.EMFILE) {
 					t.Errorf("rank %d: %v, want too many open files", i, err)
 				}

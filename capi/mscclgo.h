@@ -75,7 +75,7 @@ typedef enum {
   MSCCLGO_OK = 0,
   MSCCLGO_INVALID = 1,      // the call is wrong
   MSCCLGO_TIMEOUT = 2,      // a time passed
-  MSCCLGO_ABORTED = 3,      // the group failed or was destroyed during the call
+  MSCCLGO_ABORTED = 3,      // a rank aborted the group, or it was destroyed during the call
   MSCCLGO_REMOTE = 4,       // a peer failed, left, or sent something wrong
   MSCCLGO_UNSUPPORTED = 5,  // this machine, device or build cannot do that
   MSCCLGO_SYSTEM = 6        // the operating system, the driver or a compiler failed

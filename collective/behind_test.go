@@ -87,7 +87,7 @@ func callsBehind(ctx context.Context, comm *communicator.Communicator, late bool
 	if rank > 0 && e.Peer == 0 {
 		err = nil
 	}
-	if rank == 0 && errors.Is(err, mscclgo.ErrAborted) {
+	if rank == 0 && errors.Is(err, mscclgo.ErrTimeout) && e.Peer == mscclgo.NoRank {
 		err = nil
 	}
 	stream.Synchronize(ctx)

@@ -87,7 +87,7 @@ func TestFailsWhileCompiling(t *testing.T) {
 		_, _, err = runner.kernelOf(ctx, src, options, unit, "direct", 32)
 		runner.mu.Unlock()
 		err = wrap(comm, "collective: a first call", err)
-		if e := (*mscclgo.Error)(nil); !errors.As(err, &e) || e.Peer != 2 || e.Kind != mscclgo.ErrRemote || !strings.Contains(err.Error(), "the cause") {
+		if e := (*mscclgo.Error)(nil); !errors.As(err, &e) || e.Peer != 2 || e.Kind != mscclgo.ErrAborted || !strings.Contains(err.Error(), "the cause") {
 			return fmt.Errorf("%v, which does not name rank 2 first", err)
 		}
 		return nil

@@ -100,7 +100,7 @@ func TestOwnBootstrapAbort(t *testing.T) {
 		return comms[rank].Err()
 	}) {
 		if rank < n-1 {
-			failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 10", rank), "the disk is full")
+			failing(t, rank, err, mscclgo.ErrAborted, fmt.Sprintf("rank %d, peer 10", rank), "the disk is full")
 		} else if !errors.Is(err, cause) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
@@ -118,9 +118,9 @@ func TestOwnBootstrapBlame(t *testing.T) {
 		case 0:
 			failing(t, rank, err, mscclgo.ErrTimeout, "rank 0, peer 10", says)
 		case n - 1:
-			failing(t, rank, err, mscclgo.ErrAborted, "another rank considers this rank failed", says)
+			failing(t, rank, err, mscclgo.ErrTimeout, "another rank considers this rank failed", says)
 		default:
-			failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 10", rank), says)
+			failing(t, rank, err, mscclgo.ErrTimeout, fmt.Sprintf("rank %d, peer 10", rank), says)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestOwnBootstrapAbortDuringCalls(t *testing.T) {
 				return call(t.Context(), comms[rank])
 			}) {
 				if rank != 2 {
-					failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 2", rank), "the disk is full")
+					failing(t, rank, err, mscclgo.ErrAborted, fmt.Sprintf("rank %d, peer 2", rank), "the disk is full")
 				}
 			}
 			within(t, start)
@@ -264,7 +264,7 @@ func TestOwnBootstrapFails(t *testing.T) {
 	start := time.Now()
 	for rank, err := range outcomes(t, 3, func(rank int) error { return comms[rank].Barrier(t.Context()) }) {
 		if rank == 0 {
-			failing(t, rank, err, mscclgo.ErrAborted, "another rank considers this rank failed", "rank 1, peer 0", "the queue is full")
+			failing(t, rank, err, mscclgo.ErrRemote, "another rank considers this rank failed", "rank 1, peer 0", "the queue is full")
 			continue
 		}
 		failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 0", rank), "rank 0 failed", "the queue is full")

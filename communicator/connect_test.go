@@ -273,7 +273,7 @@ func TestHost2HostHearsOfFailure(t *testing.T) {
 			c.Abort(errors.New("out of flour"))
 			return nil
 		}
-		failing(t, 0, s.Wait(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", "out of flour")
+		failing(t, 0, s.Wait(t.Context()), mscclgo.ErrAborted, "rank 0, peer 1", "out of flour")
 		return nil
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
@@ -292,7 +293,7 @@ func (c *Communicator) short(err error) {
 	}
 }
 
-// Err returns why the group failed, or nil if it has not.
+// Err returns why the group failed, or nil if it has not. The error has the same kind on all ranks.
 func (c *Communicator) Err() error { return c.failure.err() }
 
 // Done returns a channel that is closed when the group fails, and not by Close.
@@ -300,7 +301,8 @@ func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
 // Abort fails the group with err: waits in kernels of all ranks end as aborted, and
 // calls on all ranks return an error that names this rank, or the one that err says is to
-// blame, the Peer of an ErrTimeout or ErrRemote. A group that has failed keeps its first error. On
+// blame, the Peer of an ErrTimeout or ErrRemote. Their kind is err's on all ranks, or ErrAborted if err is no
+// Error. A group that has failed keeps its first error. On
 // a closed communicator Abort does nothing.
 //
 // If err is, or wraps, one of the newest 16 errors with which groups that came of the same one by
@@ -316,13 +318,14 @@ func (c *Communicator) Abort(err error) {
 	if c.usable(op) != nil {
 		return
 	}
-	if culprit, ours := c.ofOther(mscclgo.ErrAborted, op, err); ours != nil {
+	kind := blame.Kind(err, mscclgo.ErrAborted)
+	if culprit, ours := c.ofOther(kind, op, err); ours != nil {
 		if culprit == mscclgo.NoRank {
 			culprit = c.Rank()
 		}
 		c.failure.failBy(culprit, ours)
 	} else {
-		c.failure.fail(mscclgo.Errorf(mscclgo.ErrAborted, op, "%w", err).At(c.Rank(), mscclgo.NoRank))
+		c.failure.fail(mscclgo.Errorf(kind, op, "%w", err).At(c.Rank(), mscclgo.NoRank))
 	}
 }
 

@@ -83,8 +83,8 @@ func TestCheckFailsGroup(t *testing.T) {
 		return comms[rank].Err()
 	})
 	failing(t, 0, errs[0], mscclgo.ErrInvalid, "rank 0, peer 2", text)
-	failing(t, 1, errs[1], mscclgo.ErrRemote, "rank 0", text)
-	failing(t, 2, errs[2], mscclgo.ErrRemote, "rank 0", text)
+	failing(t, 1, errs[1], mscclgo.ErrInvalid, "rank 0", text)
+	failing(t, 2, errs[2], mscclgo.ErrInvalid, "rank 0", text)
 }
 
 // TestDeviceTimeout has ranks 0 and 2 wait for rank 1, which does nothing. Rank
@@ -106,8 +106,8 @@ func TestDeviceTimeout(t *testing.T) {
 	})
 	within(t, start)
 	failing(t, 0, errs[0], mscclgo.ErrTimeout, "rank 0, peer 1", "channel 5")
-	failing(t, 1, errs[1], mscclgo.ErrAborted, "rank 0 considers this rank failed", "rank 1 never signalled rank 0")
-	failing(t, 2, errs[2], mscclgo.ErrRemote, "rank 2, peer 1", "rank 1 never signalled rank 0")
+	failing(t, 1, errs[1], mscclgo.ErrTimeout, "rank 0 considers this rank failed", "rank 1 never signalled rank 0")
+	failing(t, 2, errs[2], mscclgo.ErrTimeout, "rank 2, peer 1", "rank 1 never signalled rank 0")
 	if err := all[0].want(timedOut); err != nil {
 		t.Error("rank 0:", err)
 	}
@@ -178,7 +178,7 @@ func TestAbort(t *testing.T) {
 		t.Errorf("the cause is lost from %v", errs[1])
 	}
 	for _, rank := range []int{0, 2} {
-		failing(t, rank, errs[rank], mscclgo.ErrRemote, "rank 1 failed", "the disk is full")
+		failing(t, rank, errs[rank], mscclgo.ErrAborted, "rank 1 failed", "the disk is full")
 		if err := all[rank].want(aborted); err != nil {
 			t.Errorf("rank %d: %v", rank, err)
 		}

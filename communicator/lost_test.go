@@ -97,8 +97,8 @@ func closedBeforeTheNews(t *testing.T, o communicator.Options, silent bool) {
 		t.Fatal("the bootstrap does not hear of the failure")
 	}
 	close(late.come)
-	failing(t, 1, all[1].comm.Synchronize(t.Context(), all[1].stream), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
-	failing(t, 1, services[1].Close(), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
+	failing(t, 1, all[1].comm.Synchronize(t.Context(), all[1].stream), mscclgo.ErrAborted, "rank 1, peer 0", "the cause")
+	failing(t, 1, services[1].Close(), mscclgo.ErrAborted, "rank 1, peer 0", "the cause")
 }
 
 // TestQueuedBehindAborted has rank 0 fail while a kernel waits, with another behind it, which puts and

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo"
 )
 
 // again fails the test if what was decoded is not encoded as it was.
@@ -28,11 +30,11 @@ func FuzzExchange(f *testing.F) {
 }
 
 func FuzzNews(f *testing.F) {
-	f.Add(encodeNews(2, "the disk is full"))
-	f.Add(encodeNews(leaving, ""))
+	f.Add(encodeNews(2, mscclgo.ErrAborted, "the disk is full"))
+	f.Add(encodeNews(leaving, 0, ""))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if rank, reason, err := decodeNews(b); err == nil {
-			again(t, b, encodeNews(rank, reason))
+		if rank, kind, reason, err := decodeNews(b); err == nil {
+			again(t, b, encodeNews(rank, kind, reason))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package communicator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -97,12 +98,13 @@ func (n *news) listen(peer int) {
 	if n.ctx.Err() != nil {
 		return
 	}
-	failed, reason := peer, ""
+	failed, kind, reason := peer, mscclgo.ErrRemote, ""
 	if err != nil {
 		reason = err.Error()
 	} else {
 		var rank uint32
-		rank, reason, err = decodeNews(b)
+		var of mscclgo.Kind
+		rank, of, reason, err = decodeNews(b)
 		switch {
 		case err != nil:
 			reason = "its news is malformed: " + err.Error()
@@ -112,15 +114,14 @@ func (n *news) listen(peer int) {
 			n.without(peer, reason)
 			return
 		case int(rank) < n.boot.Size():
-			failed = int(rank)
+			failed, kind = int(rank), of
 		}
 	}
-	const op = "communicator: group"
-	if rank := n.boot.Rank(); failed == rank {
-		n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrAborted, op, "another rank considers this rank failed: %s", reason).At(rank, mscclgo.NoRank))
+	if failed == n.boot.Rank() {
+		n.fail(failed, kind, reason, fmt.Errorf("another rank considers this rank failed: %s", reason))
 		return
 	}
-	n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", failed, reason).At(n.boot.Rank(), failed))
+	n.fail(failed, kind, reason, fmt.Errorf("rank %d failed: %s", failed, reason))
 }
 
 // without has this rank go on without one that has left, and without those that had left before it.
@@ -143,18 +144,22 @@ func (n *news) without(peer int, before string) {
 	}
 }
 
-// fail makes err the group's error unless it has one, and notifies the neighbours.
+// fail makes a failure of a kind the group's error unless it has one, and notifies the neighbours.
 // Calls end after that: a program often ends when a call fails, which would look like
 // a failure of this rank.
-func (n *news) fail(rank int, reason string, err error) {
+func (n *news) fail(rank int, kind mscclgo.Kind, reason string, why error) {
+	peer := rank
+	if rank == n.boot.Rank() {
+		peer = mscclgo.NoRank
+	}
 	n.mu.Lock()
 	first := n.err == nil
 	var peers []int
 	var told []byte
 	if first {
-		n.err = err
+		n.err = mscclgo.Errorf(kind, "communicator: group", "%w", &blame.By{Rank: rank, Err: why}).At(n.boot.Rank(), peer)
 		if !n.closed {
-			told = encodeNews(uint32(rank), reason)
+			told = encodeNews(uint32(rank), kind, reason)
 			n.told, peers = told, neighbours(n.boot.Rank(), n.boot.Size(), n.left)
 		}
 	}
@@ -179,17 +184,21 @@ func (n *news) send(peers []int, b []byte) {
 }
 
 // encodeNews encodes the news that a rank failed.
-func encodeNews(rank uint32, reason string) []byte {
+func encodeNews(rank uint32, kind mscclgo.Kind, reason string) []byte {
 	w := wire.NewWriter(64)
 	w.U32(rank)
+	w.U8(uint8(kind))
 	w.String(reason[:min(len(reason), maxReason)])
 	return w.Bytes()
 }
 
-func decodeNews(b []byte) (rank uint32, reason string, err error) {
+func decodeNews(b []byte) (rank uint32, kind mscclgo.Kind, reason string, err error) {
 	r := wire.NewReader(b)
-	rank, reason = r.U32(), r.String(maxReason)
-	return rank, reason, r.End()
+	rank, kind, reason = r.U32(), mscclgo.Kind(r.U8()), r.String(maxReason)
+	if rank < parting && (kind < mscclgo.ErrInvalid || kind > mscclgo.ErrSystem) {
+		r.Fail(errors.New("a failure has another kind"))
+	}
+	return rank, kind, reason, r.End()
 }
 
 func (n *news) Abort(cause error) {
@@ -201,12 +210,12 @@ func (n *news) Abort(cause error) {
 		n.Blame(culprit, cause)
 		return
 	}
-	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrAborted, "communicator: group", "this rank gave up the group: %w", cause).At(rank, mscclgo.NoRank))
+	n.fail(rank, blame.Kind(cause, mscclgo.ErrAborted), cause.Error(), fmt.Errorf("this rank gave up the group: %w", cause))
 }
 
 // Blame fails the group with the news that another rank has failed.
 func (n *news) Blame(rank int, cause error) {
-	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrRemote, "communicator: group", "rank %d failed: %w", rank, cause).At(n.boot.Rank(), rank))
+	n.fail(rank, blame.Kind(cause, mscclgo.ErrRemote), cause.Error(), fmt.Errorf("rank %d failed: %w", rank, cause))
 }
 
 func (n *news) Done() <-chan struct{} { return n.failed }
@@ -232,7 +241,8 @@ func (n *news) cause() error {
 // the ranks that they waited for.
 func (n *news) giveUp(err error) {
 	if n != nil && !errors.Is(err, mscclgo.ErrTimeout) {
-		n.Abort(err)
+		rank := n.boot.Rank()
+		n.fail(rank, mscclgo.ErrRemote, err.Error(), fmt.Errorf("this rank gave up the group: %w", err))
 	}
 }
 
@@ -264,9 +274,9 @@ func (n *news) close(together bool) {
 		<-n.failed
 		n.send(peers, told)
 	case together:
-		n.send(peers, encodeNews(parting, ""))
+		n.send(peers, encodeNews(parting, 0, ""))
 	default:
-		n.send(peers, encodeNews(leaving, string(before.Bytes())))
+		n.send(peers, encodeNews(leaving, 0, string(before.Bytes())))
 	}
 	n.cancel()
 	n.wg.Wait()

@@ -55,7 +55,7 @@ func (r *newsroom) hear(t *testing.T, failed int, but []int) {
 		}
 	}) {
 		if rank != failed && !slices.Contains(but, rank) {
-			failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer %d", rank, failed), "the disk is full")
+			failing(t, rank, err, mscclgo.ErrAborted, fmt.Sprintf("rank %d, peer %d", rank, failed), "the disk is full")
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestOwnBootstrapRankLeaves(t *testing.T) {
 		return comms[rank].Err()
 	}) {
 		if rank != 1 && rank != n-1 {
-			failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer %d", rank, n-1), "the disk is full")
+			failing(t, rank, err, mscclgo.ErrAborted, fmt.Sprintf("rank %d, peer %d", rank, n-1), "the disk is full")
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/blame"
 )
 
 // partFailure is why a rank's part of a collective call failed.
@@ -17,7 +18,7 @@ type partFailure struct {
 func newPartFailure(err error, ranks int) *partFailure {
 	f := &partFailure{err.Error(), mscclgo.NoRank}
 	if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < ranks &&
-		(errors.Is(err, mscclgo.ErrRemote) || errors.Is(err, mscclgo.ErrTimeout)) {
+		(blame.Other(err) || errors.Is(err, mscclgo.ErrTimeout)) {
 		f.peer = e.Peer
 	}
 	return f

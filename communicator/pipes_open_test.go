@@ -467,7 +467,7 @@ func TestLazyPipesHalfAborted(t *testing.T) {
 		switch rank {
 		case 0:
 			err := pipes[0].Open(t.Context(), 1)
-			failing(t, 0, err, mscclgo.ErrRemote, "out of flour")
+			failing(t, 0, err, mscclgo.ErrAborted, "out of flour")
 			if e := (*mscclgo.Error)(nil); !errors.As(err, &e) || e.Peer != 2 {
 				t.Errorf("the error blames another rank than 2: %v", err)
 			}
@@ -573,7 +573,7 @@ func TestLazyPipesAborted(t *testing.T) {
 			comms[1].Abort(cause)
 		} else {
 			begun := time.Now()
-			failing(t, 0, p.Open(t.Context(), 1), mscclgo.ErrRemote, "out of flour", "rank 1")
+			failing(t, 0, p.Open(t.Context(), 1), mscclgo.ErrAborted, "out of flour", "rank 1")
 			if took := time.Since(begun); took > 10*time.Second {
 				t.Errorf("it took %v to hear of it", took)
 			}

@@ -414,7 +414,7 @@ func TestPeerClosesInbox(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatal("rank 1 is not told")
 	}
-	failing(t, 1, ends[1].comm.Err(), mscclgo.ErrAborted, "rank 0 considers this rank failed", "rank 1 has closed the buffer")
+	failing(t, 1, ends[1].comm.Err(), mscclgo.ErrRemote, "rank 0 considers this rank failed", "rank 1 has closed the buffer")
 	failing(t, 0, ends[0].service.Close(), mscclgo.ErrRemote, "rank 1 has closed the buffer")
 }
 

@@ -74,7 +74,7 @@ func TestRunTogetherExits(t *testing.T) {
 			runtime.Goexit()
 		}
 		err := comm.Barrier(ctx)
-		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1 failed", "runtime.Goexit")
+		testerr.Expect(t, err, mscclgo.ErrAborted, "rank 1 failed", "runtime.Goexit")
 		return err
 	})
 	if err == nil || !strings.Contains(err.Error(), "rank 1: its function was ended by runtime.Goexit") {
@@ -90,7 +90,7 @@ func TestRunPanics(t *testing.T) {
 		if p := recover(); p != "spoilt" {
 			t.Errorf("recovered %v", p)
 		}
-		testerr.Expect(t, comms[0].Barrier(t.Context()), mscclgo.ErrRemote, "rank 1 failed", "its function panicked: spoilt")
+		testerr.Expect(t, comms[0].Barrier(t.Context()), mscclgo.ErrAborted, "rank 1 failed", "its function panicked: spoilt")
 	}()
 	communicator.RunRank(t.Context(), comms[1], func(context.Context, *communicator.Communicator) error { panic("spoilt") })
 }

@@ -80,7 +80,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(ranks) {
 			peer = ranks[e.Peer]
 		}
-		if errors.Is(err, mscclgo.ErrRemote) {
+		if blame.Other(err) {
 			c.awaitNews() // that rank may have given up because this group has failed
 		}
 		return nil, c.causeFirst(k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err))

@@ -131,7 +131,7 @@ func TestSplitFailsAlone(t *testing.T) {
 	cause := errors.New("the disk is full")
 	split[0].Abort(cause)
 	<-split[1].Done()
-	failing(t, 1, split[1].Err(), mscclgo.ErrRemote, "the disk is full")
+	failing(t, 1, split[1].Err(), mscclgo.ErrAborted, "the disk is full")
 	each(t, 4, func(rank int) error { return comms[rank].Barrier(t.Context()) })
 	comms[0].Abort(cause)
 	for rank := range 4 {

@@ -1818,7 +1818,7 @@ static void* survive(void* number) {
     OK(mscclgo_group_destroy(g));
   } else {
     TRUE(mscclgo_group_synchronize(g, r.s, -1) != MSCCLGO_OK);
-    FAILS(MSCCLGO_REMOTE, "the disk is full", mscclgo_group_barrier(g, -1));
+    FAILS(MSCCLGO_ABORTED, "the disk is full", mscclgo_group_barrier(g, -1));
     OK(mscclgo_copy_in(r.data, 400, values, sizeof values));
 
     // What is wrong changes nothing.
@@ -1833,7 +1833,7 @@ static void* survive(void* number) {
     FAILS(MSCCLGO_TIMEOUT, "", mscclgo_group_reform(g, ids[1], (int)me, RANKS, 300));
     OK(mscclgo_proxy_get_fifo(r.proxy, &fifo));
     OK(mscclgo_group_rank(part, &captured));
-    FAILS(MSCCLGO_REMOTE, "the disk is full", mscclgo_group_error(g));
+    FAILS(MSCCLGO_ABORTED, "the disk is full", mscclgo_group_error(g));
   }
   pthread_barrier_wait(&step);
   if (me == 2) {

@@ -29,7 +29,7 @@ class TimeoutError(Error, builtins.TimeoutError):
 
 
 class AbortedError(Error):
-    """The group failed, or was closed during the call."""
+    """A rank aborted the group, or it was closed during the call."""
 
 
 class RemoteError(Error):

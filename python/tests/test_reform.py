@@ -158,7 +158,7 @@ def test_survivors() -> None:
                 Rank(group).works(2, RANKS)
                 group.close()
                 return
-            with pytest.raises(mscclgo.RemoteError, match="the disk is full"):
+            with pytest.raises(mscclgo.AbortedError, match="the disk is full"):
                 group.synchronize(r.stream)
 
             # What is wrong changes nothing.
@@ -298,7 +298,7 @@ def test_elastic() -> None:
                             Rank(group).works(group.rank, RANKS)
                             assert again.generation == 3
                     return
-                with pytest.raises(mscclgo.RemoteError, match="the disk is full"):
+                with pytest.raises(mscclgo.AbortedError, match="the disk is full"):
                     group.barrier()
                 member.reform(group)
                 assert member.generation == 2
