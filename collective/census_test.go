@@ -39,7 +39,7 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 		for rank := range 3 {
-			if at, err := readAddresses(string(b), rank, 3); err == nil && len(b) != 24 {
+			if _, at, err := readAddresses(string(b), rank, 3); err == nil && len(b) != 32 {
 				t.Fatalf("%#x of %d bytes", at, len(b))
 			}
 		}

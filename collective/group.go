@@ -121,7 +121,8 @@ func (r *Runner) Recv(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, from i
 }
 
 // LoadGroups prepares what groups of sends and receives need, so that the first one only
-// queues, and concerns only ranks that have messages. Collective.
+// queues, and concerns only ranks that have messages. Collective each time, also where they are prepared. After
+// an error of a context, on any rank, all may call it again, also those on which it worked.
 //
 // Errors: ErrTimeout where a rank does not come; the error of the group of ranks, if it has
 // failed; those of [devicecode.Load].

@@ -102,13 +102,15 @@ func (m *Memory) addresses() string {
 	return string(w.Bytes())
 }
 
-// readAddresses returns where a rank has mapped this rank's buffer, of what it says by addresses.
-func readAddresses(told string, rank, ranks int) (at gpu.Ptr, err error) {
+// readAddresses returns the number that a rank gives to a memory, and where it has mapped this rank's buffer, of what
+// it tells.
+func readAddresses(told string, rank, ranks int) (number uint64, at gpu.Ptr, err error) {
 	r := wire.NewReader([]byte(told))
+	number = r.U64()
 	for i := range ranks {
 		if p := gpu.Ptr(r.U64()); i == rank {
 			at = p
 		}
 	}
-	return at, r.End()
+	return number, at, r.End()
 }

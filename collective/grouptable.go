@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // The constants of group.cu.
@@ -106,6 +107,7 @@ func mostTasksOf(ranks int) int {
 type groups struct {
 	sizes  groupSizes
 	box    *Memory // nil before load
+	counts bool    // the first group is one of the calls that are matched
 	blocks launchable
 	warps  launchable
 	places launchable
@@ -183,13 +185,17 @@ func groupOptions(hosts bool, packet string) devicecode.Options {
 	return devicecode.Options{Defines: []string{"ONE_HOST", "ONLY_" + packet}}
 }
 
-// load makes the box and loads the kernels. The caller holds the runner's mu. Collective the
-// first time, which may be in LoadGroups on some ranks and in Launch on others.
+// load makes the box and loads the kernels, unless all ranks have them. The caller holds the runner's mu.
+// Collective: in LoadGroups on some ranks, and in Launch on those that have none.
 func (g *groups) load(ctx context.Context, r *Runner) (err error) {
-	if g.loaded() {
-		return nil
+	if !g.counts { // once, though it may fail
+		if err := r.comm.MatchCall("the first group of sends and receives, which all ranks launch unless LoadGroups was called" + r.name); err != nil {
+			return err
+		}
+		g.counts = true
 	}
-	if err := r.comm.MatchCall("the first group of sends and receives, which all ranks launch unless LoadGroups was called" + r.name); err != nil {
+	ctx = native.Operation(ctx, r.comm, "prepare groups of sends and receives")
+	if all, err := g.loadedByAll(ctx, r); err != nil || all {
 		return err
 	}
 	src, packet := groupFile, "LL16"
@@ -235,6 +241,33 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	g.box, g.tables = box, append([]*gpu.Buffer{table}, g.tables...)
 	g.tie = r.tied(r.before.groups, g.print(r))
 	return nil
+}
+
+// loadedByAll reports whether all ranks have loaded. If not, this rank leaves what a load has made that failed on
+// others, or in a later step on this one. Collective.
+func (g *groups) loadedByAll(ctx context.Context, r *Runner) (all bool, err error) {
+	const yes, no = "loaded", "not loaded"
+	mine := no
+	if g.loaded() {
+		mine = yes
+	}
+	told, err := r.exchange(ctx, "prepare groups of sends and receives", mine, nil)
+	if err != nil || !slices.Contains(told, no) {
+		return err == nil, err
+	}
+	r.unload(groupFile.name)
+	path := pathKey{byGroups, nil, nil}
+	if h := r.hostPaths[path]; h != nil {
+		err = h.closeService()
+		r.left = append(r.left, h.close)
+		delete(r.hostPaths, path)
+	}
+	if box := g.box; box != nil {
+		r.left = append(r.left, func() error { return errors.Join(box.release(), box.Buffer.Close()) })
+		delete(r.memories, box)
+		g.box, g.tables = nil, g.tables[1:]
+	}
+	return false, err
 }
 
 // table makes the work table of a group whose messages are right by themselves. The caller holds the

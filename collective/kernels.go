@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -151,6 +152,12 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 		r.fits[shape] = fit
 	}
 	return k, fit, nil
+}
+
+// unload has all ranks agree anew on the kernels of a unit, which this rank keeps. The caller holds mu.
+func (r *Runner) unload(unit string) {
+	delete(r.modules, unit)
+	maps.DeleteFunc(r.fits, func(k fitKey, _ int) bool { return k.unit == unit })
 }
 
 // load compiles and loads a unit, unless it did so for a group before. It ends when the group fails.

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Memory is a buffer of each rank that all ranks reach, as one rank sees it. Calls on any buffer may be given
@@ -35,7 +37,8 @@ type Memory struct {
 }
 
 // Share makes a buffer of each rank known to all; sizes may differ. The caller still owns
-// the buffer, and closes the memory before it. Collective.
+// the buffer, and closes the memory before it. Collective. After an error of a context, on any rank, all may call it
+// again, also those on which it worked: a memory that only some ranks have is closed with the runner.
 //
 // Errors: those of [communicator.Communicator.Share].
 func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
@@ -44,6 +47,7 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 		return nil, err
 	}
 	defer r.mu.Unlock()
+	ctx = native.Operation(ctx, r.comm, "share a buffer of a runner")
 	shared, err := r.comm.Share(ctx, b)
 	if err != nil {
 		return nil, wrap(r.comm, op, err)
@@ -67,17 +71,22 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
 	mine := ""
 	if failed == nil {
-		mine = m.addresses()
+		mine = string(binary.LittleEndian.AppendUint64(nil, m.number)) + m.addresses()
 	}
 	told, err := r.exchange(ctx, "share a buffer", mine, failed)
 	if err != nil {
 		return err
 	}
-	at := make([]gpu.Ptr, r.comm.Size())
+	at, number := make([]gpu.Ptr, r.comm.Size()), uint64(0)
 	for rank, theirs := range told {
-		if at[rank], err = readAddresses(theirs, r.comm.Rank(), r.comm.Size()); err != nil {
+		theirNumber, err := uint64(0), error(nil)
+		if theirNumber, at[rank], err = readAddresses(theirs, r.comm.Rank(), r.comm.Size()); err != nil {
 			return r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "its message is malformed: %w", err)
 		}
+		number = max(number, theirNumber)
+	}
+	if !r.mixed { // ranks on which an earlier call failed have lower ones
+		m.number = number
 	}
 	m.theirs, m.placed = at, r.tied(m.placed, printOf(m.Buffer, at))
 	return nil

@@ -157,6 +157,7 @@ func (r *Runner) Reform(ctx context.Context, comm *communicator.Communicator) (c
 // join makes the runner one of a group, with what it has from groups before. Collective, for ranks in New
 // and in Reform alike: with what ranks have that come by Reform, all prepare the same.
 func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (captured bool, err error) {
+	ctx = native.Operation(ctx, comm, "make a runner")
 	made, err := native.RunnersGroup(ctx, comm)
 	if err != nil {
 		return false, err

@@ -80,13 +80,15 @@ type Runner struct {
 
 	generation atomic.Uint64 // counts the groups that the runner has left; written with mu held
 	before     inheritance
-	joining    bool // Reform has failed, or is under way
-	mixed      bool // some ranks have come into the group by Reform
+	left       []func() error // close what calls have made that failed on other ranks
+	joining    bool           // Reform has failed, or is under way
+	mixed      bool           // some ranks have come into the group by Reform
 }
 
 // New makes a rank's runner. Collective. In a group into which other ranks come by
 // [communicator.Communicator.Reform] it is what a newcomer calls where these call
-// [Runner.Reform]: then it also prepares what they have for calls on any buffer.
+// [Runner.Reform]: then it also prepares what they have for calls on any buffer. After an error of a context, on
+// any rank, all may call it again, also those on which it worked.
 //
 // Errors: ErrInvalid for a communicator that is nil or closed, those of
 // [communicator.Communicator.HostGroup] and of [DefaultTuning].
@@ -182,6 +184,9 @@ func (r *Runner) release() error {
 		errs = append(errs, m.release())
 	}
 	errs = append(errs, r.before.release())
+	for _, close := range r.left {
+		errs = append(errs, close())
+	}
 	for _, m := range r.own() {
 		errs = append(errs, m.Buffer.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -21,6 +22,9 @@ func TestOtherStep(t *testing.T) {
 				if m.comm.Rank() == 0 {
 					_, err = New(m.ctx, m.comm, Options{})
 				} else {
+					if _, err := native.RunnersGroup(m.ctx, m.comm); err != nil { // New's first step
+						return err
+					}
 					if ahead > 0 {
 						w := wire.NewWriter(64)
 						w.String("compare the devices")

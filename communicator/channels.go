@@ -81,7 +81,8 @@ func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	if before != nil {
 		err, at = errors.Join(err, c.follows(op, before.sems.c)), before.peers
 	}
-	peers, err := c.shareAt(ctx, c.begin("make memory channels", op), shared, err, at)
+	k := c.begin("make memory channels", op)
+	peers, err := c.shareAt(ctx, k, shared, err, at)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	if m.Ranks = c.everyone(); o.SameHost {
 		m.Ranks = c.HostRanks()
 	}
-	k := c.begin("connect memory channels", op)
+	k = k.then("connect memory channels")
 	mine, err := m.sems.take()
 	all, err := k.collect(ctx, mine, err)
 	made := false

@@ -13,11 +13,11 @@ import (
 // call is a collective call in progress. It consists of exchanges, in each of
 // which every rank sends a contribution to all others.
 type call struct {
-	c      *Communicator
-	op     string // for errors
-	name   string // the same on all ranks
-	number uint64 // of this rank's collective calls
-	told   bool   // all ranks' contributions to the latest exchange have come
+	c    *Communicator
+	op   string // for errors
+	name string // the same on all ranks
+	of   *operation
+	told bool // all ranks' contributions to the latest exchange have come
 }
 
 // begin starts a collective call. Its name and number are part of every
@@ -26,7 +26,7 @@ func (c *Communicator) begin(name, op string) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
-	return &call{c: c, op: op, name: name, number: c.calls}
+	return &call{c: c, op: op, name: name, of: &operation{c: c, name: name, number: c.calls}}
 }
 
 // closing is the name of the last call, which ranks may make after different
@@ -39,7 +39,7 @@ const (
 	maxGathered     = 64 << 20 // of all ranks together
 	maxName         = 64
 	maxReason       = 4096
-	overhead        = 64 + maxName + claimBytes // of a contribution, besides its content
+	overhead        = 80 + 2*maxName + claimBytes // of a contribution, besides its content
 )
 
 // collect returns the contributions of all ranks to an exchange, by rank. A rank
@@ -70,41 +70,64 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 	if most := min(maxContribution, maxGathered/c.Size()-overhead); failed == nil && len(mine) > most {
 		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, at most %d are allowed; ask for less at once", len(mine), c.Size(), most)
 	}
+	if o := c.operation(ctx); o != nil {
+		k.of = o
+	}
+	k.of.step++
+	for range mostSteps {
+		contents, err, again := k.round(ctx, mine, failed)
+		if !again {
+			return contents, err
+		}
+	}
+	return nil, k.errorf(mscclgo.ErrRemote, mscclgo.NoRank, "the other ranks are in later steps of %q, and do not make the call again", k.of.name)
+}
+
+// round is contributions once. It reports whether the rank begins the call while others are in later steps of one that
+// they leave now: then it is to be repeated.
+func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte, err error, again bool) {
+	c := k.c
 	k.told = false
 	all, err := k.exchange(ctx, k.contribution(mine, failed))
 	if err != nil {
 		switch {
 		case c.endedWithGroup(failed):
-			return nil, &once{k.named(err), failed}
+			return nil, &once{k.named(err), failed}, false
 		case c.boot.Err() != nil: // which ended what failed here, perhaps
-			return nil, joinOnce(k.named(err), failed)
+			return nil, joinOnce(k.named(err), failed), false
 		}
-		return nil, errors.Join(failed, k.named(err))
+		return nil, errors.Join(failed, k.named(err)), false
 	}
 	if len(all) != c.Size() {
-		return nil, k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the bootstrap's AllGather returned %d messages, the group has %d ranks", len(all), c.Size())
+		return nil, k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the bootstrap's AllGather returned %d messages, the group has %d ranks", len(all), c.Size()), false
 	}
-	contents, parts := make([][]byte, len(all)), make([]*partFailure, len(all))
+	contents, headers, parts := make([][]byte, len(all)), make([]header, len(all)), make([]*partFailure, len(all))
 	for rank, b := range all {
-		var last claim
-		if contents[rank], last, parts[rank], err = k.read(rank, b); err != nil {
+		if headers[rank], contents[rank], parts[rank], err = k.read(rank, b); err != nil {
 			if k.name != closing { // otherwise the ranks that go on detect it
 				c.boot.Abort(err) // later calls would not match either
 			}
-			return nil, err
+			return nil, err, false
 		}
 		if c.matcher != nil {
-			if err := c.matcher.hear(last); err != nil {
+			if err := c.matcher.hear(headers[rank].last); err != nil {
 				c.failure.fail(err)
-				return nil, err
+				return nil, err, false
 			}
 		}
 	}
 	k.told = true
-	if err := k.partFailed(failed, parts); err != nil {
-		return nil, err
+	k.of.meet(headers)
+	if began := k.of.apart(headers); began != mscclgo.NoRank {
+		if k.of.step == 1 {
+			return nil, nil, true
+		}
+		return nil, errors.Join(failed, k.errorf(mscclgo.ErrAborted, began, "it has begun %q again, as a call that ended with its context; all ranks make the call again", k.of.name)), false
 	}
-	return contents, nil
+	if err := k.partFailed(failed, parts); err != nil {
+		return nil, err, false
+	}
+	return contents, nil, false
 }
 
 // joinOnce is [errors.Join] of an error and what it may come of, which is not told again if the error tells it.
@@ -237,7 +260,9 @@ func (c *Communicator) closeHalves() error {
 // contribution encodes this rank's contribution.
 func (k *call) contribution(mine []byte, failed error) []byte {
 	w := wire.NewWriter(len(mine) + overhead)
-	w.U64(k.number)
+	w.U64(k.of.number)
+	w.String(k.of.name)
+	w.U32(k.of.step)
 	w.String(k.name)
 	var last claim
 	if k.c.matcher != nil {
@@ -255,13 +280,20 @@ func (k *call) contribution(mine []byte, failed error) []byte {
 	return w.Bytes()
 }
 
-// read decodes a rank's contribution: the content and its last matched call, or why
-// its part failed. The error is of a contribution that does not belong to this
-// call.
-func (k *call) read(rank int, b []byte) (content []byte, last claim, failed *partFailure, err error) {
+// header is what precedes the content of a contribution.
+type header struct {
+	number    uint64 // see operation
+	operation string
+	step      uint32
+	name      string // of the call
+	last      claim  // the last matched call
+}
+
+// read decodes a rank's contribution: the content, or why its part failed. The error is of a contribution that
+// does not belong to this call, nor to another step of its operation.
+func (k *call) read(rank int, b []byte) (h header, content []byte, failed *partFailure, err error) {
 	r := wire.NewReader(b)
-	number, name := r.U64(), r.String(maxName)
-	last = readClaim(rank, r)
+	h = header{number: r.U64(), operation: r.String(maxName), step: r.U32(), name: r.String(maxName), last: readClaim(rank, r)}
 	ok := r.Bool()
 	content = r.Blob(maxContribution)
 	if !ok {
@@ -271,18 +303,16 @@ func (k *call) read(rank int, b []byte) (content []byte, last claim, failed *par
 		}
 	}
 	if err := r.End(); err != nil {
-		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
+		return h, nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 	}
 	switch {
-	case name == k.name && (number == k.number || name == closing):
-	case name == closing:
-		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "it closed its communicator while this rank is in a call %q", k.name)
-	case name == k.name: // the numbers count what the library calls too
-		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "it has made %d calls on the host before this %q, and this rank %d, the library's own among them; all ranks must make the same calls in the same order, and a call that ended with its context counts too", number-1, name, k.number-1)
+	case h.name == k.name, h.operation == k.of.name && h.step != k.of.step:
+		return h, content, failed, nil
+	case h.name == closing:
+		return h, nil, nil, k.errorf(mscclgo.ErrRemote, rank, "it closed its communicator while this rank is in a call %q", k.name)
 	default:
-		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call is %q, and this rank's %q; all ranks must make the same calls in the same order, and a call that ended with its context counts too", name, k.name)
+		return h, nil, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call is %q, and this rank's %q; all ranks must make the same calls in the same order, and a call that ended with its context counts too", h.name, k.name)
 	}
-	return content, last, failed, nil
 }
 
 // named returns an error of the bootstrap, or of the group, as one of this call.

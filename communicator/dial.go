@@ -36,13 +36,13 @@ func (c *Communicator) dial(ctx context.Context, k *call, d *dial) (*connection.
 // the call, tells that it cannot. The function ends it, and returns what that rank told.
 func (k *call) unlessDialFails(ctx context.Context, lower int) (taking context.Context, end func() error) {
 	c := k.c
-	if lower >= c.Rank() || k.number == 0 || c.turn() != nil { // a call of two ranks tells by its meeting
+	if lower >= c.Rank() || k.number() == 0 || c.turn() != nil { // a call of two ranks tells by its meeting
 		return ctx, func() error { return nil }
 	}
 	taking, cancel := context.WithCancel(ctx)
 	told := make(chan error, 1)
 	go func() {
-		b, err := c.boot.Recv(taking, lower, dialTag+k.number)
+		b, err := c.boot.Recv(taking, lower, dialTag+k.number())
 		if err != nil {
 			told <- nil
 			return
@@ -82,7 +82,7 @@ func (c *Communicator) connectInVain(ctx context.Context, k *call, dials []dial)
 			if conn == nil {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 				defer cancel()
-				c.boot.Send(ctx, d.rank, dialTag+k.number, []byte(reasonOf(d.err))) // of a failure that rank hears itself
+				c.boot.Send(ctx, d.rank, dialTag+k.number(), []byte(reasonOf(d.err))) // of a failure that rank hears itself
 				return
 			}
 			mu.Lock()

@@ -1,6 +1,7 @@
 package communicator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -63,7 +64,33 @@ func (c *Communicator) runnersGroup(ctx context.Context) (devicecode.Group, erro
 	if len(c.hosts) > 1 {
 		scratch = 0 // no collective between hosts has packets
 	}
-	return c.groupOf(ctx, &c.runners, "the runners' windows", c.hostRanks(), runnersChannel, scratch)
+	const what, op = "the runners' windows", "communicator: make the runners' windows"
+	if err := c.usable(op); err != nil {
+		return devicecode.Group{}, err
+	}
+	if err := c.alikeRunners(ctx, c.begin("compare "+what, op)); err != nil {
+		return devicecode.Group{}, err
+	}
+	return c.groupOf(ctx, &c.runners, what, c.hostRanks(), runnersChannel, scratch)
+}
+
+// alikeRunners leaves the group of the runners that a call has made on this rank, but not on all. Collective.
+func (c *Communicator) alikeRunners(ctx context.Context, k *call) error {
+	c.mu.Lock()
+	kept := c.runners
+	c.mu.Unlock()
+	mine := []byte{0}
+	if kept != nil {
+		mine[0] = 1
+	}
+	all, err := k.collect(ctx, mine, nil)
+	if err != nil || kept == nil || !slices.ContainsFunc(all, func(theirs []byte) bool { return !bytes.Equal(theirs, mine) }) {
+		return err
+	}
+	c.mu.Lock()
+	c.runners = nil
+	c.mu.Unlock()
+	return k.leave(nil, func() error { return kept.close(c.private) })
 }
 
 // groupOf returns the group that kept points to, and makes it the first time, with so many bytes of scratch. Its

@@ -45,12 +45,13 @@ func FuzzContribution(f *testing.F) {
 	f.Add(k.contribution([]byte("a memory"), nil))
 	f.Add(k.contribution(nil, errors.New("no memory")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		content, last, reason, err := k.read(0, b)
+		h, content, reason, err := k.read(0, b)
 		if err != nil || reason != nil {
 			return
 		}
-		o.matcher.last = last
-		again(t, b, k.contribution(content, nil))
+		o.matcher.last = h.last
+		is := &call{c: o, name: h.name, of: &operation{name: h.operation, number: h.number, step: h.step}}
+		again(t, b, is.contribution(content, nil))
 	})
 }
 

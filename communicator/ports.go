@@ -145,7 +145,8 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		err, at = errors.Join(err, c.follows(op, before.sems.c)), before.peers
 	}
 	kernels, err := c.portKernels(ctx, o.OnStream, before, err)
-	peers, err := c.shareAt(ctx, c.begin("make port channels", op), shared, err, at)
+	k := c.begin("make port channels", op)
+	peers, err := c.shareAt(ctx, k, shared, err, at)
 	if err != nil {
 		if before == nil || kernels != before.kernels {
 			err = errors.Join(err, kernels.close())
@@ -153,7 +154,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		return nil, err
 	}
 	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, peers: peers, kernels: kernels, closing: new(sync.Mutex)}
-	k := c.begin("connect port channels", op)
+	k = k.then("connect port channels")
 	endpoints, mine, err := p.offer()
 	defer func() {
 		for _, e := range endpoints {

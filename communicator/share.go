@@ -36,6 +36,9 @@ type moreAddresses struct {
 // Barrier or Close that follows the last use. If the buffer is a slice, peers on this host
 // map its whole allocation: see [registeredmem.Registry.Register]. Collective.
 //
+// After an error of a context, on any rank, all may call it again, also those on which it worked. So it is
+// with [Communicator.MemoryChannels], [Communicator.PortChannels] and [Communicator.Pipes].
+//
 // Errors: those of [registeredmem.Registry.Register] and
 // [registeredmem.Registry.Import], such as ErrUnsupported when no transport reaches a
 // peer's memory; ErrRemote, naming the rank, when another rank failed.

@@ -167,7 +167,7 @@ func (k *call) cipher() (aead cipher.AEAD, about []byte) {
 		panic(err) // a key of 32 bytes is right
 	}
 	w := wire.NewWriter(8)
-	w.U64(k.number)
+	w.U64(k.number())
 	return aead, w.Bytes()
 }
 

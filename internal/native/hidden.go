@@ -159,6 +159,9 @@ var (
 	// Patient returns a context for what waits for ranks of a *communicator.Communicator: it ends with its
 	// options' timeout, which begins anew while a rank compiles.
 	Patient func(ctx context.Context, comm any) (context.Context, context.CancelFunc)
+	// Operation returns a context with which the collective calls of a *communicator.Communicator are steps of one
+	// call of that name. If ctx is one already, it is returned.
+	Operation func(ctx context.Context, comm any, name string) context.Context
 	// NoteError has the other groups of a *communicator.Communicator's rank know an error that names
 	// a rank by its number in this group, as they know those of its collective calls.
 	NoteError func(comm any, err error)

@@ -62,6 +62,12 @@ func RunEach(t testing.TB, o []communicator.Options, rank func(ctx context.Conte
 // Errors is RunEach for ranks of which some are to fail: it returns each one's error.
 func Errors(t testing.TB, o []communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) []error {
 	t.Helper()
+	return errorsOver(t, o, nil, rank)
+}
+
+// errorsOver is Errors over what wrap makes of each rank's bootstrap, if it is not nil.
+func errorsOver(t testing.TB, o []communicator.Options, wrap func(*bootstrap.Bootstrap) communicator.Bootstrap, rank func(ctx context.Context, c *communicator.Communicator) error) []error {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Duration(len(o))*limitOfRank)
 	defer cancel()
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
@@ -73,7 +79,7 @@ func Errors(t testing.TB, o []communicator.Options, rank func(ctx context.Contex
 	errs := make([]error, len(o))
 	for i, d := range Devices(t, len(o)) {
 		all.Go(func() {
-			errs[i] = runOne(ctx, cancel, bootstrap.Options{Rank: i, Size: len(o), ID: rendezvous.ID(), HeartbeatTimeout: -1}, d, o[i], rank)
+			errs[i] = runOne(ctx, cancel, bootstrap.Options{Rank: i, Size: len(o), ID: rendezvous.ID(), HeartbeatTimeout: -1}, d, o[i], wrap, rank)
 		})
 	}
 	all.Wait()
@@ -81,7 +87,7 @@ func Errors(t testing.TB, o []communicator.Options, rank func(ctx context.Contex
 }
 
 // runOne runs a rank. cancel ends the others if it does not reach them.
-func runOne(ctx context.Context, cancel func(), config bootstrap.Options, d *gpu.Device, o communicator.Options, rank func(context.Context, *communicator.Communicator) error) error {
+func runOne(ctx context.Context, cancel func(), config bootstrap.Options, d *gpu.Device, o communicator.Options, wrap func(*bootstrap.Bootstrap) communicator.Bootstrap, rank func(context.Context, *communicator.Communicator) error) error {
 	boot, err := bootstrap.Connect(ctx, config)
 	if err != nil {
 		cancel()
@@ -89,7 +95,11 @@ func runOne(ctx context.Context, cancel func(), config bootstrap.Options, d *gpu
 	}
 	defer boot.Close()
 	o.HeartbeatTimeout = -1 // ranks of one process are stopped together
-	comm, err := communicator.New(ctx, boot, d, o)
+	var over communicator.Bootstrap = boot
+	if wrap != nil {
+		over = wrap(boot)
+	}
+	comm, err := communicator.New(ctx, over, d, o)
 	if err != nil {
 		boot.Abort(err)
 		return err

@@ -1,0 +1,52 @@
+package communicator_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+)
+
+// TestCallMadeAgain has contexts end in each exchange of a call, on one rank, another and all, before and after their
+// parts are sent. All ranks make the call again, and it works.
+func TestCallMadeAgain(t *testing.T) {
+	for ranks := 2; ranks <= 3; ranks++ {
+		testgroup.RunLeaving(t, make([]communicator.Options, ranks), func(ctx context.Context, c *communicator.Communicator, l *testgroup.Leaver) error {
+			b, err := c.Device().Alloc(64)
+			if err != nil {
+				return err
+			}
+			calls := []func() error{
+				func() error { _, err := c.Share(ctx, b); return err },
+				func() error { _, err := c.MemoryChannels(ctx, b, communicator.MemoryChannelOptions{}); return err },
+				func() error { _, err := c.Pipes(ctx, communicator.PipeOptions{}); return err },
+			}
+			for who := range ranks + 1 {
+				for _, sent := range []bool{false, true} {
+					for call, do := range calls {
+						for exchange, left := 1, true; left; exchange++ {
+							leaves := 0
+							if who == c.Rank() || who == ranks {
+								leaves = exchange
+							}
+							if err := l.Again(leaves, sent, do); err != nil {
+								return fmt.Errorf("contexts of %d end in exchange %d of call %d, sent %v: %w", who, exchange, call, sent, err)
+							}
+							told, err := c.AllGather(ctx, fmt.Append(nil, l.Left))
+							if err != nil {
+								return err
+							}
+							left = false
+							for _, theirs := range told {
+								left = left || string(theirs) == "true"
+							}
+						}
+					}
+				}
+			}
+			return b.Close()
+		})
+	}
+}
