@@ -131,6 +131,6 @@ func (f *failure) putOff(extra time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if words := f.words(); words != nil {
-		atomic.StoreUint32(&words.PutOff, uint32((extra+1<<20-1)>>20))
+		atomic.StoreUint64(&words.PutOff, uint64(extra))
 	}
 }

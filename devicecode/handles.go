@@ -28,9 +28,9 @@ const (
 // <mscclgo/wait.cuh>.
 type GroupStatus struct {
 	Aborted     uint32 // set by the host to end all waits
-	PutOff      uint32 // set by the host to put off the deadlines of waits, in units of 2^20 ns
-	FirstFailed uint64 // set by a kernel when a wait times out; see ParseFailedWait
 	Faulted     uint32 // set by a kernel when a check fails; see Checked
+	FirstFailed uint64 // set by a kernel when a wait times out; see ParseFailedWait
+	PutOff      uint64 // set by the host: nanoseconds by which the deadlines of waits are put off
 	FaultPeer   uint32
 	Fault       [faultBytes]byte
 	Notes       [WaitNotes]WaitNote
@@ -48,7 +48,7 @@ type TraceRing struct {
 
 // The constants of a fault in <mscclgo/wait.cuh>.
 const (
-	faultBytes = 232
+	faultBytes = 228
 	faultTold  = 2
 	noPeer     = 1<<32 - 1
 )

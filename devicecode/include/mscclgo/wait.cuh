@@ -15,7 +15,7 @@ enum class WaitResult : uint32_t {
 
 // kFaultBytes is the size of the text of a fault, kFaultTold what says that it is there,
 // and kNoPeer the peer of a fault that concerns none.
-constexpr uint32_t kFaultBytes = 232, kFaultTold = 2, kNoPeer = ~uint32_t(0);
+constexpr uint32_t kFaultBytes = 228, kFaultTold = 2, kNoPeer = ~uint32_t(0);
 
 // WaitNote tells the host of a wait that lasts. Nobody clears it: the wait goes on as long
 // as `last` moves.
@@ -33,9 +33,9 @@ constexpr uint32_t kWaitNotes = 64;
 // has one.
 struct GroupStatus {
   uint32_t aborted;            // the host sets it to end all waits
-  uint32_t putOff;             // and this to put off their deadlines, in units of 2^20 ns
-  uint64_t firstFailed;        // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
   uint32_t faulted;            // kFaultTold once a kernel has reported a fault (check.cuh)
+  uint64_t firstFailed;        // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
+  uint64_t putOff;             // nanoseconds by which the host puts off the deadlines of waits
   uint32_t faultPeer;          // the rank that the fault concerns, or kNoPeer
   char fault[kFaultBytes];     // what was found wrong, ends with a zero byte
   WaitNote notes[kWaitNotes];  // kernels write them; waits share them by a hash
@@ -119,9 +119,9 @@ MSCCLGO_DEVICE Look lookAt(const Watch& watch, uint64_t start, Expected... expec
   if (start == 0) return {WaitResult::Done, now};
   // Signed: the clock may step back.
   int64_t waited = int64_t(now - start);
-  // Written so that kernels need no more registers for it.
+  // Written so that it costs kernels no registers.
   if (waited > int64_t(watch.timeout))
-    waited -= int64_t(uint64_t(load<Scope::System, Order::Relaxed>(&watch.status->putOff)) << 20);
+    waited -= int64_t(load<Scope::System, Order::Relaxed>(&watch.status->putOff));
   if (waited <= int64_t(watch.timeout)) {
     if (waited >= kNoteAfter) noteWait(watch, start, now, false, expected...);
     return {WaitResult::Done, start};
