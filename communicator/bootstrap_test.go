@@ -229,7 +229,8 @@ func TestOwnBootstrapWrong(t *testing.T) {
 	}
 }
 
-// faulty is a clerk whose next call of Send fails, or that calls a function before it, once one is set.
+// faulty is a clerk whose next call of Send calls a function first, once one is set, and fails: with its error, or as it has
+// ended the context.
 type faulty struct {
 	clerk
 	next *atomic.Pointer[func() error]
@@ -240,9 +241,8 @@ func (f faulty) Send(ctx context.Context, peer int, tag uint64, data []byte) err
 		if err := (*do)(); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		<-ctx.Done() // soon: it is a context of the library's
+		return ctx.Err()
 	}
 	return f.clerk.Send(ctx, peer, tag, data)
 }
