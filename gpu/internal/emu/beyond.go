@@ -23,28 +23,61 @@ import (
 // page, so that only the race finder knows the end of memory that is no multiple of one.
 const guardBytes = 1 << 20
 
-// guarded returns the bytes of address space of a mapping.
-func guarded(size uint64) uintptr {
-	page := uint64(os.Getpagesize())
-	return uintptr((size+page-1)/page*page + 2*guardBytes)
+// mostGuarded bounds the mappings with guards: each takes two more of the 65530 that Linux lets a process
+// have, which a large group's connections may need. Mappings beyond it have none.
+const mostGuarded = 8192
+
+// guardedMappings counts the mappings of the process that have guards.
+var guardedMappings atomic.Int32
+
+// region is mapped memory, perhaps between two guards.
+type region struct {
+	bytes []byte
+	guard uintptr // bytes before and behind them
 }
 
-// mapGuarded maps a descriptor, or host memory if it is -1.
-func mapGuarded(size uint64, fd int) ([]byte, error) {
-	room, err := unix.MmapPtr(-1, 0, nil, guarded(size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
-	if err != nil {
-		return nil, err
-	}
+// mapRegion maps a descriptor, or host memory if it is -1.
+func mapRegion(size uint64, fd int) (region, error) {
 	flags := unix.MAP_SHARED
 	if fd < 0 {
 		flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 	}
+	if guardedMappings.Add(1) > mostGuarded {
+		guardedMappings.Add(-1)
+		at, err := unix.MmapPtr(fd, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, flags)
+		if err != nil {
+			return region{}, err
+		}
+		return region{unsafe.Slice((*byte)(at), size), 0}, nil
+	}
+	r := region{guard: guardBytes}
+	room, err := unix.MmapPtr(-1, 0, nil, r.room(size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		guardedMappings.Add(-1)
+		return region{}, err
+	}
 	at, err := unix.MmapPtr(fd, 0, unsafe.Add(room, guardBytes), uintptr(size), unix.PROT_READ|unix.PROT_WRITE, flags|unix.MAP_FIXED)
 	if err != nil {
-		_ = unix.MunmapPtr(room, guarded(size))
-		return nil, err
+		_ = unix.MunmapPtr(room, r.room(size))
+		guardedMappings.Add(-1)
+		return region{}, err
 	}
-	return unsafe.Slice((*byte)(at), size), nil
+	r.bytes = unsafe.Slice((*byte)(at), size)
+	return r, nil
+}
+
+// room returns the bytes of address space that a region of a size takes.
+func (r *region) room(size uint64) uintptr {
+	page := uint64(os.Getpagesize())
+	return uintptr((size+page-1)/page*page) + 2*r.guard
+}
+
+// unmap does not fail, as mapRegion has made the region.
+func (r *region) unmap() {
+	_ = unix.MunmapPtr(unsafe.Add(unsafe.Pointer(&r.bytes[0]), -int(r.guard)), r.room(uint64(len(r.bytes))))
+	if r.guard > 0 {
+		guardedMappings.Add(-1)
+	}
 }
 
 // beside says which memory an access that faulted is beside, or "".

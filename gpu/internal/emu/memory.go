@@ -16,9 +16,9 @@ import (
 )
 
 // mapping is a piece of the address space: own memory, another process's, or
-// host memory, between two guards.
+// host memory.
 type mapping struct {
-	bytes   []byte
+	region
 	asked   uint64 // bytes that its owner asked for
 	about   string // what it is and where it was made, for errors
 	base    uint64
@@ -35,10 +35,9 @@ func (m *mapping) drop() {
 	if m.holders.Add(-1) > 0 {
 		return
 	}
-	// Neither fails, as both were opened here.
-	_ = unix.MunmapPtr(unsafe.Add(unsafe.Pointer(&m.bytes[0]), -guardBytes), guarded(uint64(len(m.bytes))))
+	m.unmap()
 	if m.fd >= 0 {
-		_ = unix.Close(m.fd)
+		_ = unix.Close(m.fd) // does not fail, as it was opened here
 	}
 }
 
@@ -55,7 +54,7 @@ type memory struct {
 
 // add maps size bytes, of which asked are used, and adds them to the table. fd is -1 for host memory.
 func (d *device) add(op string, size, asked uint64, fd int, own uint64) (*memory, error) {
-	bytes, err := mapGuarded(size, fd)
+	r, err := mapRegion(size, fd)
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map the memory: %w", err)
 	}
@@ -66,7 +65,7 @@ func (d *device) add(op string, size, asked uint64, fd int, own uint64) (*memory
 	case own == 0:
 		what = "imported memory"
 	}
-	m := &mapping{bytes: bytes, asked: asked, base: uint64(uintptr(unsafe.Pointer(&bytes[0]))), fd: -1}
+	m := &mapping{region: r, asked: asked, base: uint64(uintptr(unsafe.Pointer(&r.bytes[0]))), fd: -1}
 	m.about = what + " of " + d.info.Name + ", allocated at " + race.Caller()
 	m.holders.Store(1)
 	d.mu.Lock()
