@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
@@ -25,6 +26,9 @@ func TestMemoryOfManyHosts(t *testing.T) {
 		many[host] = host
 	}
 	for _, hosts := range [][]int{many, {0, 0, 0, 0, 1, 1, 1, 1}} {
+		if len(hosts) == len(many) && detector.Enabled { // which finds no more in more of the same, and takes minutes
+			continue
+		}
 		t.Run(fmt.Sprint(len(hosts), " ranks"), func(t *testing.T) {
 			testgroup.RunEach(t, testgroup.Network(hosts...), func(ctx context.Context, comm *communicator.Communicator) error {
 				before, _, err := comm.Device().MemoryInfo()
