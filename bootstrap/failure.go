@@ -52,8 +52,8 @@ func decodeFailure(rank int, b []byte) (failure, error) {
 func (b *Bootstrap) Done() <-chan struct{} { return b.failed }
 
 // Err returns nil as long as the group has not failed. Then it returns an Error whose peer is the
-// rank that failed, and which on that rank itself names none. Its kind is the same on all ranks: ErrRemote if a
-// rank was lost; that of the cause which was passed to Abort or Blame, or where that is no Error ErrAborted and ErrRemote;
+// rank that failed; on that rank itself it names none. Its kind is the same on all ranks: ErrRemote if a rank was
+// lost; the kind of the cause given to Abort or Blame, or ErrAborted and ErrRemote if the cause is no Error;
 // ErrTimeout if a rank's time for Connect was up while it waited for the one that is the peer.
 func (b *Bootstrap) Err() error {
 	select {

@@ -409,7 +409,7 @@ func (r *Rendezvous) complete() {
 }
 
 // refuse ends the rendezvous for all ranks that came and will come, unless it has
-// ended already. Nobody waits until those that are gone have heard.
+// ended already. Nobody waits until the ranks in gone have heard.
 func (r *Rendezvous) refuse(why refusal, gone ...int) {
 	if r.table != nil || r.refused != nil {
 		return
@@ -465,8 +465,8 @@ func (r *Rendezvous) expire() {
 	r.refuse(why, missing...)
 }
 
-// awaitRefused returns when all ranks of a group that cannot form have heard why, but for those that are gone and rank 0,
-// which calls it, or after patience. They are as many as the rank says that has the largest world size.
+// awaitRefused returns when the ranks of a group that cannot form have heard why, or after patience. Rank 0, which
+// calls it, does not count, nor do ranks that are gone. The largest world size that a rank claims tells how many they are.
 func (r *Rendezvous) awaitRefused(ctx context.Context, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

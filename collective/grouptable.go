@@ -186,7 +186,7 @@ func groupOptions(hosts bool, packet string) devicecode.Options {
 }
 
 // load makes the box and loads the kernels, unless all ranks have them. The caller holds the runner's mu.
-// Collective: in LoadGroups on some ranks, and in Launch on those that have none.
+// Collective: a rank that has loaded none may call it in Launch while others call LoadGroups.
 func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	if !g.counts { // once, though it may fail
 		if err := r.comm.MatchCall("the first group of sends and receives, which all ranks launch unless LoadGroups was called" + r.name); err != nil {

@@ -105,8 +105,8 @@ func (o *observer) anyCompiles() bool {
 }
 
 // putOff sets the word by which kernels put off the deadlines of their waits, if a wait of this rank has come
-// to the second half of its time while a rank compiles. Once all waits that did are over, it is 0 again: those that
-// began meanwhile have their own time still. The caller holds mu.
+// to the second half of its time while a rank compiles. Once all such waits are over, it is 0 again: a wait that
+// began meanwhile still has its own time. The caller holds mu.
 func (o *observer) putOff(now time.Time) {
 	longest := time.Duration(0)
 	for _, w := range o.waits {

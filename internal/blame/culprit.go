@@ -40,7 +40,7 @@ func Other(err error) bool {
 	return errors.Is(err, mscclgo.ErrRemote) || errors.As(err, &by)
 }
 
-// Kind returns the kind of a failure for a cause, on all ranks: that of the cause's Error, or the other one if there is
+// Kind returns the kind that a failure has on all ranks: the kind of the cause's Error, or otherwise if the cause has
 // none.
 func Kind(cause error, otherwise mscclgo.Kind) mscclgo.Kind {
 	if e := (*mscclgo.Error)(nil); errors.As(cause, &e) {

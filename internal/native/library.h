@@ -8,8 +8,8 @@
 #include <string.h>
 
 // native_open_library opens a library. On failure it returns NULL, writes the loader's message to error, and
-// sets absent if there is no such file. A file that is broken, or that needs a library which is missing, is
-// there.
+// sets absent if there is no such file. A file that is broken, or lacks a library that it needs, is
+// not absent.
 static inline void* native_open_library(const char* library, char* error, size_t size, int* absent) {
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle) return handle;

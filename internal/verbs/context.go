@@ -54,7 +54,7 @@ func Open(name string) (*Context, error) {
 }
 
 // unopened returns the error of a device that did not open. A container sees all devices of the machine,
-// and has files of those that it was given.
+// and device files only for the ones it was given.
 func unopened(op string, cause error) error {
 	switch cause {
 	case syscall.ENOENT, syscall.ENXIO, syscall.EACCES, syscall.EPERM:

@@ -40,9 +40,9 @@ type Verdict struct {
 }
 
 // Judge returns the earliest cause that explains the waits that have ended by their
-// deadline. There must be at least one such wait. Of several causes it prefers those
-// that are proved: a rank that has ended, is stopped or silent, calls that differ, what a network loses,
-// a handler that does not return, and then where the waits lead.
+// deadline. There must be at least one such wait. Of several causes it prefers one
+// with a proof, in this order: a rank that has ended, is stopped or silent, calls that differ, a network that loses
+// data, a handler that does not return. Then it follows the waits.
 func Judge(ranks []Rank, l Limits) Verdict { return JudgePart(ranks, OuterGroup{}, l) }
 
 // JudgePart is Judge for a group that was split from another one.
