@@ -99,7 +99,6 @@ func (c *Communicator) infiniBandOptions() ib.Options {
 	if o.Timeout == 0 {
 		o.Timeout = c.silence()
 	}
-	o.Lost = c.lostBy(o.Lost)
 	return o
 }
 
