@@ -46,7 +46,7 @@ func (c *Communicator) operation(ctx context.Context) *operation {
 // then returns the call that follows k in the same operation.
 func (k *call) then(name string) *call { return &call{c: k.c, op: k.op, name: name, of: k.of} }
 
-// number is that of the operation, or 0 for a call of two ranks.
+// number returns the operation's number, or 0 for a call of two ranks.
 func (k *call) number() uint64 {
 	if k.of == nil {
 		return 0

@@ -397,8 +397,8 @@ func (m *missed) Recv(ctx context.Context, peer int, tag uint64) ([]byte, error)
 	return b, err
 }
 
-// TestLazyPipesOneSide has the context of one rank's Open end when that of the other works: the next Open works at
-// once, though the other rank takes no part.
+// TestLazyPipesOneSide has the context of one rank's Open end as the other rank's Open works. The next Open works
+// at once, though the other rank takes no part.
 func TestLazyPipesOneSide(t *testing.T) {
 	boots := ranks(t, 2)
 	first := &missed{Bootstrap: boots[0]}

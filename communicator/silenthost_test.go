@@ -16,9 +16,8 @@ import (
 // silentHostEnv makes the test's program a rank of TestCloseAfterAHostIsSilent.
 const silentHostEnv = "MSCCLGO_TEST_SILENT_HOST"
 
-// TestCloseAfterAHostIsSilent has ranks close what they have of a group that has failed because the
-// other host is silent: they wait for none of its ranks to take what these are told, also for those that the
-// error does not name.
+// TestCloseAfterAHostIsSilent has ranks close a group that has failed because the other host is silent. They wait
+// for none of its ranks to take the news, whether the error names the rank or not.
 func TestCloseAfterAHostIsSilent(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("hosts of network namespaces are tested with emulated devices")

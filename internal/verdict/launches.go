@@ -69,8 +69,8 @@ func (l Launch) what() string {
 }
 
 // passed finds a rank that has ended the launch in which another waits for its signal: so that
-// never came, and the other waits came of it, also where a rank waits in another group. Else it
-// finds one that has ended the launch in which another waits in a group, if the grids explain that.
+// never came, and the other waits came of it, also where a rank waits in another group. Without such
+// a signal it looks at waits in groups, for a launch whose grids explain one of them.
 func (g *graph) passed() (Verdict, bool) {
 	by, missing, in := -1, Wait{}, Launch{}
 	for _, i := range g.reached {

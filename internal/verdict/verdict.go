@@ -41,8 +41,8 @@ type Verdict struct {
 
 // Judge returns the earliest cause that explains the waits that have ended by their
 // deadline. There must be at least one such wait. Of several causes it prefers one
-// with a proof, in this order: a rank that has ended, is stopped or silent, calls that differ, a network that loses
-// data, a handler that does not return. Then it follows the waits.
+// with a proof, in this order: a rank that has ended; one that is stopped; a silent one; calls that differ; a
+// network with losses; a handler that does not return. Without a proof it follows the waits.
 func Judge(ranks []Rank, l Limits) Verdict { return JudgePart(ranks, OuterGroup{}, l) }
 
 // JudgePart is Judge for a group that was split from another one.

@@ -50,8 +50,8 @@ func TestNoGPU(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "no GPU", "CUDA_VISIBLE_DEVICES")
 }
 
-// TestBrokenDriver has drivers that are there and do not work, which is not ErrUnsupported: that tells
-// that there is none.
+// TestBrokenDriver has drivers that are there and do not work. Their errors are not ErrUnsupported, the kind where
+// there is no driver.
 func TestBrokenDriver(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "libcuda.so.1")
 	check(t, os.WriteFile(empty, nil, 0o700))
