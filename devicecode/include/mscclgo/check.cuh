@@ -43,22 +43,16 @@ class FaultText {
   char* end_;
 };
 
-// describe writes what report tells: words and numbers in turn, with block and thread before them.
-template <class... Parts>
-MSCCLGO_DEVICE void describe(GroupStatus* status, uint32_t peer, Parts... parts) {
-  FaultText text(status->fault);
-  text.add("block "), text.add(dim3(blockIdx.x, blockIdx.y, blockIdx.z));
-  text.add(", thread "), text.add(dim3(threadIdx.x, threadIdx.y, threadIdx.z)), text.add(": ");
-  (text.add(parts), ...);
-  status->faultPeer = peer;
-}
-
 // report gives the host a text: the group fails with that as its error. peer is the rank that it
 // concerns, or kNoPeer. One thread of a group calls it, once; with checks, the one that claimFault
 // has chosen.
 template <class... Parts>
 inline __device__ __noinline__ void report(GroupStatus* status, uint32_t peer, Parts... parts) {
-  describe(status, peer, parts...);
+  FaultText text(status->fault);
+  text.add("block "), text.add(dim3(blockIdx.x, blockIdx.y, blockIdx.z));
+  text.add(", thread "), text.add(dim3(threadIdx.x, threadIdx.y, threadIdx.z)), text.add(": ");
+  (text.add(parts), ...);
+  status->faultPeer = peer;
   fence<Scope::System, Order::Release>();
   store<Scope::System, Order::Relaxed>(&status->faulted, kFaultTold);
   fence<Scope::System, Order::Release>();  // it is out before the kernel ends
@@ -103,10 +97,8 @@ inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Parts... p
   FaultText text(told);
   (text.add(parts), ...);
   mscclgo_emu_telling telling = {};
-  if (status != nullptr && claimFault(status)) {
-    describe(status, peer, parts...);
-    telling = {status->fault, kFaultBytes, kFaultTold, &status->faulted};
-  }
+  if (status != nullptr)
+    telling = {status->fault, kFaultBytes, peer, &status->faultPeer, &status->faulted, kFaultTold};
   emu::fail(told, __builtin_return_address(0), telling);
 #else
   if (status != nullptr && claimFault(status)) report(status, peer, parts...);

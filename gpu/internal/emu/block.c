@@ -712,10 +712,12 @@ static void rt_fail(mscclgo_emu_thread* t, const char* why, const void* code, ms
   launch* l = block_of(t)->launch;
   if (launch_claim(l)) {
     l->code = (uint64_t)(uintptr_t)code;
-    l->telling = telling;
+    uint32_t none = 0;
+    if (telling.told &&
+        __atomic_compare_exchange_n(telling.told, &none, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      l->telling = telling;
+    }
     failed(t, why);
-  } else if (telling.told) {
-    __atomic_store_n(telling.told, telling.known, __ATOMIC_RELEASE);
   }
   abandon(stack_of(t));
 }
