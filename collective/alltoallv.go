@@ -64,26 +64,28 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 func (o *Operation) prepareV(ctx context.Context) error {
 	r, c := o.runner, o.v
 	sends, receives, err := r.spansOf(prepareV, c)
-	told, err := r.exchange(ctx, "prepare an all-to-all with counts", c.counts(), err)
-	if err != nil {
+	var l launch
+	if err := r.prepareTogether(ctx, "prepare an all-to-all with counts", c.counts(), err, func(ctx context.Context, told []string) (err error) {
+		if err := r.matching(told); err != nil {
+			return err
+		}
+		if l, err = r.throughSlots(ctx, c.In, c.Out, sends, receives, c.Type, false, slotsChoice, c.Overlap); err != nil {
+			return wrap(r.comm, prepareV, err)
+		}
+		carried, number, before := o.tie != nil, o.number, r.preparedV
+		if !carried {
+			number = before + 1
+		}
+		if number, err = r.numbered(ctx, "number an all-to-all with counts", carried, number); err != nil {
+			return wrap(r.comm, prepareV, err)
+		}
+		o.number = number
+		r.preparedV = max(before, number)
+		r.prepared.made(func() error { r.preparedV = before; return nil })
+		return nil
+	}); err != nil {
 		return err
 	}
-	if err := r.matching(told); err != nil {
-		return err
-	}
-	l, err := r.throughSlots(ctx, c.In, c.Out, sends, receives, c.Type, false, slotsChoice, c.Overlap)
-	if err != nil {
-		return wrap(r.comm, prepareV, err)
-	}
-	carried, number := o.tie != nil, o.number
-	if !carried {
-		number = r.preparedV + 1
-	}
-	if number, err = r.numbered(ctx, "number an all-to-all with counts", carried, number); err != nil {
-		return wrap(r.comm, prepareV, err)
-	}
-	o.number = number
-	r.preparedV = max(r.preparedV, number)
 	buffers := [2]*gpu.Buffer{}
 	for i, side := range []struct {
 		b     *gpu.Buffer
@@ -272,14 +274,23 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 			return wrap(r.comm, op, err)
 		}
 	}
-	l, err := r.throughSlots(context.Background(), in, out, sends, receives, t, false, slotsChoice, true)
+	var l launch
+	queue := func(ctx context.Context) (err error) {
+		l, err = r.throughSlots(ctx, in, out, sends, receives, t, false, slotsChoice, true)
+		return err
+	}
+	if !first {
+		err = queue(context.Background())
+	} else {
+		err = r.prepareFirst(func(ctx context.Context) error {
+			if err := queue(ctx); err != nil {
+				return err
+			}
+			return r.tieV(ctx)
+		})
+	}
 	if err != nil {
 		return wrap(r.comm, op, err)
-	}
-	if first {
-		if err := r.tieV(context.Background()); err != nil {
-			return wrap(r.comm, op, err)
-		}
 	}
 	return r.order.do(s, &orderedCall{op, description, first, []use{r, r.calledV}, buffers, l.queue})
 }

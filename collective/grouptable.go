@@ -195,6 +195,8 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 		g.counts = true
 	}
 	ctx = native.Operation(ctx, r.comm, "prepare groups of sends and receives")
+	r.prepared.drop = nil
+	defer func() { r.prepared.drop = nil }() // loadedByAll does that for groups
 	if all, err := g.loadedByAll(ctx, r); err != nil || all {
 		return err
 	}

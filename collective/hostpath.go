@@ -66,6 +66,13 @@ func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)
 	}
 	h.before = nil
 	r.hostPaths[key] = h
+	r.prepared.made(func() error {
+		if r.hostPaths[key] != h { // closed with its memory
+			return nil
+		}
+		delete(r.hostPaths, key)
+		return h.close()
+	})
 	return h, nil
 }
 

@@ -133,6 +133,7 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 			return nil, 0, err
 		}
 		r.modules[unit] = m
+		r.prepared.made(func() error { r.unload(unit); return nil })
 	}
 	if k, err = m.kernel(name); err != nil {
 		return nil, 0, err
@@ -150,6 +151,7 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 		}
 		fit = r.bounded(fit)
 		r.fits[shape] = fit
+		r.prepared.made(func() error { delete(r.fits, shape); return nil })
 	}
 	return k, fit, nil
 }

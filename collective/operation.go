@@ -150,7 +150,9 @@ func (o *Operation) Close() error {
 
 // Prepare makes a call ready to run: the ranks compare it, load its kernel and agree on
 // its blocks; algorithms that go through the host make channels at their first use with
-// a pair of memories. A call of 0 elements needs none of these, and no memory. Collective.
+// a pair of memories. A call of 0 elements needs none of these, and no memory. Collective. After an error of a
+// context, on any rank, all may call it again, also those on which it worked. So it is with [Runner.PrepareAllToAllV] and
+// [Runner.Load].
 //
 // Errors: ErrInvalid for an invalid call, on all ranks: on the others as ErrRemote,
 // naming the rank, and where the ranks' calls differ; those of [devicecode.Load]
@@ -174,14 +176,17 @@ func (o *Operation) prepare(ctx context.Context) error {
 	if err != nil {
 		err = r.invalid(&c, "prepare", err)
 	}
-	if err := r.agree(ctx, "prepare a call", c.details(), err); err != nil {
-		return err
-	}
 	var l launch
-	if c.Count > 0 {
+	if err := r.prepareTogether(ctx, "prepare a call", c.details(), err, func(ctx context.Context, told []string) (err error) {
+		if err := r.alike(told, "prepare a call"); err != nil || c.Count == 0 {
+			return err
+		}
 		if l, err = r.prepare(ctx, &c, a); err != nil {
 			return r.invalid(&c, "prepare", err)
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	memories, buffers := [2]*Memory{c.In, c.Out}, [2]*gpu.Buffer{}
 	for i, m := range memories {

@@ -35,12 +35,9 @@ func (r *Runner) pushedChunk() uint64 {
 }
 
 // needInbox allocates the inbox, unless there is one. Collective.
-func (r *Runner) needInbox(ctx context.Context) (err error) {
-	if r.inbox == nil {
-		// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
-		r.inbox, err = r.allocate(ctx, forInbox, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
-	}
-	return err
+func (r *Runner) needInbox(ctx context.Context) error {
+	// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
+	return r.allocateOnce(ctx, &r.inbox, forInbox, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
 }
 
 // launchPushed is launchOf for pushed.cu.

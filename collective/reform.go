@@ -119,7 +119,7 @@ func (r *Runner) retire() error {
 //
 // No other method of the runner, its memories and operations may be called meanwhile, nor between
 // [communicator.Communicator.Reform] and this. No buffer of the caller's is written. After an error,
-// such as a second failure, it may be called again with the next group.
+// such as a second failure or a context that ended, it may be called again with the next group, but not in this one.
 //
 // Errors: those of [New]; ErrInvalid for a runner that is closed, or already of the group, and for a
 // communicator that Reform has not made of the runner's.
@@ -202,6 +202,7 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 		captured = captured && (t == nil || !t.left())
 	}
 	h.plans, h.calledV, h.groups = map[planKey]*plan{}, nil, nil
+	r.prepared = prepared{} // all ranks have completed as many
 	return captured, nil
 }
 

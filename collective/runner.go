@@ -60,7 +60,8 @@ type Runner struct {
 	maxBlocks int // Options.MaxBlocks
 
 	slotSizes slotSizes
-	groups    groups // with mu held
+	groups    groups   // with mu held
+	prepared  prepared // likewise
 
 	mu        sync.Mutex
 	plans     map[planKey]*plan
@@ -307,8 +308,14 @@ func (r *Runner) agree(ctx context.Context, name, mine string, failed error) err
 	if err != nil {
 		return err
 	}
+	return r.alike(told, name)
+}
+
+// alike returns an error unless all ranks have told the same in a step of that name.
+func (r *Runner) alike(told []string, name string) error {
+	mine := told[r.comm.Rank()]
 	for rank, theirs := range told {
-		if theirs != told[r.comm.Rank()] {
+		if theirs != mine {
 			return r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", theirs, mine)
 		}
 	}

@@ -75,11 +75,8 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	ranks := uint64(r.comm.Size())
 	sizes := r.slotSizes
 	first, end := sizes.layout(ranks)
-	if r.slots == nil {
-		var err error
-		if r.slots, err = r.allocate(ctx, forSlots, sizes.bytes(ranks), first); err != nil {
-			return launch{}, err
-		}
+	if err := r.allocateOnce(ctx, &r.slots, forSlots, sizes.bytes(ranks), first); err != nil {
+		return launch{}, err
 	}
 	name, small, perThread := "slotsLL16", r.packetBytes(sizes.tiny/ranks, payloadLL16), uint64(payloadLL16)
 	if r.link == NVLink {

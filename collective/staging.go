@@ -29,14 +29,12 @@ type staging struct {
 const leastLines = 4 << 20
 
 // side returns the input's or the output's staging. Collective the first time.
-func (r *Runner) side(ctx context.Context, at purpose) (_ *Memory, err error) {
+func (r *Runner) side(ctx context.Context, at purpose) (*Memory, error) {
 	m := &r.staging.in
 	if at == forOut {
 		m = &r.staging.out
 	}
-	if *m == nil {
-		*m, err = r.allocate(ctx, at, r.staging.room, 0)
-	}
+	err := r.allocateOnce(ctx, m, at, r.staging.room, 0)
 	return *m, err
 }
 

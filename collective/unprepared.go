@@ -2,7 +2,9 @@ package collective
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -21,7 +23,8 @@ import (
 // are made, also on several streams and in graphs.
 //
 // The first call of a kind, type, operation and count prepares what it needs, for which
-// it waits for the other ranks, and later ones only queue; see [Runner.Load]. Calls may
+// it waits for the other ranks, and later ones only queue; see [Runner.Load]. After an ErrTimeout of a first call all may
+// make it again if none has queued it: else the group fails, with an error of kind ErrInvalid or ErrTimeout. Calls may
 // be captured. What a graph holds is done when it is launched, in the order of the
 // launches. A launch is an error once a buffer of its calls was closed.
 //
@@ -94,10 +97,17 @@ func (r *Runner) Scatter(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Typ
 }
 
 // Load prepares what the first such calls on any buffer need, so that they only
-// queue. Of a call it uses Kind, Type, Op, Count and Root. Collective.
+// queue. Of a call it uses Kind, Type, Op, Count and Root. All ranks name the same calls. Collective each time, also
+// where they are loaded.
 //
 // Errors: those of the calls.
 func (r *Runner) Load(ctx context.Context, calls ...Call) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	const name = "load calls"
+	var keys []planKey
+	var names []string
 	for _, c := range calls {
 		key := planKey{kind: c.Kind, typ: c.Type, count: c.Count}
 		if c.Kind.Reduces() {
@@ -106,23 +116,31 @@ func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 		if c.Kind.Rooted() {
 			key.root = c.Root
 		}
-		if err := r.loadPlan(ctx, key); err != nil {
-			return err
-		}
+		c = key.call()
+		keys, names = append(keys, key), append(names, c.String())
 	}
-	return nil
-}
-
-// loadPlan makes the plan of a call, unless there is one.
-func (r *Runner) loadPlan(ctx context.Context, key planKey) (err error) {
-	if err := r.begin(key.name()); err != nil {
+	if err := r.begin("collective: " + name); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
-	if r.plans[key] == nil {
-		_, err = r.newPlan(ctx, key, func(*plan) error { return nil })
+	mine := strings.Join(names, "; ")
+	if len(mine) > mostText {
+		mine = fmt.Sprintf("%d calls of sum %x", len(calls), sha256.Sum256([]byte(mine)))
 	}
-	return err
+	return r.prepareTogether(ctx, name, mine, nil, func(ctx context.Context, told []string) error {
+		if err := r.alike(told, name); err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if r.plans[key] != nil {
+				continue
+			}
+			if _, err := r.newPlan(ctx, key, func(*plan) error { return nil }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // planKey is what the plan of a call depends on.
@@ -190,17 +208,18 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 		if err := r.usable(key.name()); err != nil {
 			return err
 		}
-		var err error
-		p, err = r.newPlan(context.Background(), key, func(p *plan) error {
-			if err := p.check(s, out, in); err != nil {
-				return err
-			}
-			if err := mayWait(s, "call of its kind, type, operation and count", ", or call Runner.Load"); err != nil {
-				return err
-			}
-			return r.comm.MatchCall("the first " + p.description)
-		})
-		if err != nil {
+		if err := r.prepareFirst(func(ctx context.Context) (err error) {
+			p, err = r.newPlan(ctx, key, func(p *plan) error {
+				if err := p.check(s, out, in); err != nil {
+					return err
+				}
+				if err := mayWait(s, "call of its kind, type, operation and count", ", or call Runner.Load"); err != nil {
+					return err
+				}
+				return r.comm.MatchCall("the first " + p.description)
+			})
+			return err
+		}); err != nil {
 			return err
 		}
 	}
@@ -295,6 +314,7 @@ func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) err
 		r.dropped = true
 	}
 	r.plans[key] = p
+	r.prepared.made(func() error { delete(r.plans, key); return nil })
 	return p, nil
 }
 

@@ -2,8 +2,10 @@ package communicator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
@@ -48,5 +50,30 @@ func TestCallMadeAgain(t *testing.T) {
 			}
 			return b.Close()
 		})
+	}
+}
+
+// TestSplitAgain is TestCallMadeAgain for Split, whose ranks wait for each other at their new group's rendezvous.
+func TestSplitAgain(t *testing.T) {
+	for exchange := 1; exchange <= 2; exchange++ {
+		for _, sent := range []bool{false, true} {
+			testgroup.RunLeaving(t, []communicator.Options{{Timeout: time.Second}, {Timeout: time.Second}}, func(ctx context.Context, c *communicator.Communicator, l *testgroup.Leaver) error {
+				leaves := 0
+				if c.Rank() == 1 {
+					leaves = exchange
+				}
+				var child *communicator.Communicator
+				if err := l.Again(leaves, sent, func() error {
+					made, err := c.Split(ctx, 0, 0)
+					if err == nil {
+						child = made
+					}
+					return err
+				}); err != nil {
+					return fmt.Errorf("the context of rank 1 ends in exchange %d, sent %v: %w", exchange, sent, err)
+				}
+				return errors.Join(child.Barrier(ctx), child.Close())
+			})
+		}
 	}
 }

@@ -31,7 +31,8 @@ const (
 // barriers between the blocks of all ranks, for packet scratch and for epochs. The
 // first call allocates each rank's window, device memory that all ranks map:
 // Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks and
-// each rank. Later calls return the same. Collective the first time.
+// each rank. Later calls return the same. Collective the first time. After an error of a context all may call it again
+// if it has worked on none: else the other ranks' next collective call fails the group, as the calls differ.
 //
 // A launch of more than 256 blocks, or of a grid of several dimensions, with this handle is refused: a
 // kernel that uses no barriers and epochs may have a copy with Epochs and Arrivals 0.

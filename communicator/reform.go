@@ -58,8 +58,8 @@ type heritage struct {
 // writes to the old, which nobody reads. But a buffer of the caller's that it has mapped it
 // still reaches, until its kernels end: see docs/RELIABILITY.md.
 //
-// After an error, such as a second failure meanwhile, Reform may be called again with
-// another bootstrap. After success Close does nothing, and what Join opened is closed with
+// After an error, such as a second failure meanwhile or a context that ended, Reform may be called again with
+// another bootstrap, not with the same. After success Close does nothing, and what Join opened is closed with
 // the new communicator. A bootstrap that the caller made stays the caller's.
 //
 // Errors: ErrInvalid for a nil bootstrap, a communicator that is closed or was re-formed;

@@ -37,7 +37,7 @@ type moreAddresses struct {
 // map its whole allocation: see [registeredmem.Registry.Register]. Collective.
 //
 // After an error of a context, on any rank, all may call it again, also those on which it worked. So it is
-// with [Communicator.MemoryChannels], [Communicator.PortChannels] and [Communicator.Pipes].
+// with [Communicator.MemoryChannels], [Communicator.PortChannels], [Communicator.Pipes] and [Communicator.Split].
 //
 // Errors: those of [registeredmem.Registry.Register] and
 // [registeredmem.Registry.Import], such as ErrUnsupported when no transport reaches a
