@@ -5,6 +5,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -74,7 +75,7 @@ type PortChannel struct {
 // NewPortChannel returns an end between the peer's memory dst and this rank's src.
 //
 // Errors: ErrInvalid when dst is not the semaphore's peer's or src not this
-// rank's, or one of the three is nil; ErrUnsupported when the connection does not reach dst.
+// rank's, one of the three is nil, or a memory is in another registry than the semaphore's connection; ErrUnsupported when the connection does not reach dst.
 func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChannel, error) {
 	const op = "channel: new PortChannel"
 	if base == nil || dst.Memory == nil || src.Memory == nil {
@@ -84,7 +85,12 @@ func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChanne
 		return mscclgo.Errorf(kind, op, format, args...).At(src.Rank(), base.semaphore.Peer())
 	}
 	transport := base.semaphore.Connection().Transport()
+	in := native.PathOf(base.semaphore.Connection()).Registry
 	switch {
+	case native.InstanceOf(dst.Registry()) != in:
+		return nil, fail(mscclgo.ErrInvalid, "dst, %v, is in another registry than the semaphore's connection", dst)
+	case native.InstanceOf(src.Registry()) != in:
+		return nil, fail(mscclgo.ErrInvalid, "src, %v, is in another registry than the semaphore's connection", src)
 	case dst.Rank() != base.semaphore.Peer():
 		return nil, fail(mscclgo.ErrInvalid, "the semaphore's connection leads to rank %d, dst is %v", base.semaphore.Peer(), dst)
 	case !src.Local():

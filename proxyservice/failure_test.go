@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -398,6 +399,23 @@ func TestClosedService(t *testing.T) {
 	}
 	_, err = r.service.AddMemory(ranks[1].register(t, ranks[1].alloc(t, 64)))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in a registry for", "the service is for")
+	other, err := registeredmem.NewRegistry(registeredmem.Options{Device: known.Registry().Device()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	foreign, err := other.Register(known.Buffer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.service.AddMemory(foreign)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in another registry than the service's connections")
+	base, err := r.service.BasePortChannel(sem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = channel.NewPortChannel(base, channel.NumberedMemory{Memory: known}, channel.NumberedMemory{Memory: foreign})
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in another registry than the semaphore's connection")
 	if err := r.service.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -183,8 +184,8 @@ func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 // AddMemory returns the id of a memory, this rank's or a peer's, in the service: the
 // same each time. The memory stays the caller's and must outlive the service.
 //
-// Errors: ErrInvalid when the memory is nil or in a registry for another device, or the service is closed or has
-// MaxMemories.
+// Errors: ErrInvalid when the memory is nil or in a registry for another device, or the service has connections and none
+// of them is in the memory's registry, or is closed or has MaxMemories.
 func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,6 +205,9 @@ func (s *ProxyService) addMemory(m *registeredmem.Memory) (uint16, error) {
 	}
 	if of := m.Registry().Device(); of != s.ring.Device() {
 		return 0, s.invalid(opAddMemory, "%v is in a registry for %v, the service is for %v%s", m, of, s.ring.Device(), native.Twice(of, s.ring.Device()))
+	}
+	if in := native.InstanceOf(m.Registry()); len(s.links) > 0 && !slices.ContainsFunc(s.known.links, func(l *link) bool { return native.PathOf(l.Connection).Registry == in }) {
+		return 0, s.invalid(opAddMemory, "%v is in another registry than the service's connections, which cannot move it; take memory of their registry, or add a semaphore of a connection in the memory's", m)
 	}
 	if err := s.roomForMemories(1); err != nil {
 		return 0, err
