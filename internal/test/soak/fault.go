@@ -25,6 +25,8 @@ type fault struct {
 	disagree bool
 	// pairs is set if another rank has the fault too, or another one; see run.pair.
 	pairs bool
+	// many is set if the group has many hosts; see run.spread.
+	many bool
 	// network is set if the fault is one of the network between hosts.
 	network bool
 }
@@ -63,5 +65,7 @@ var faults = []fault{
 	{name: fewAtRankZero, bound: forms},
 	{name: sizesDiffer, bound: forms, disagree: true},
 	{name: "bound", harmless: true},
+	{name: manyCalm, harmless: true, many: true},
+	{name: manyKilled, bound: time.Second, outside: true, many: true},
 	{name: "launcher killed", bound: time.Second, outside: true},
 }

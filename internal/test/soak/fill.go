@@ -54,12 +54,12 @@ func (c *config) filled() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(c.cache, fmt.Sprintf("filled-%s-%d-%t-%x", c.device, c.ranks, c.short, sha256.Sum256(program))), nil
+	return filepath.Join(c.cache, fmt.Sprintf("filled-%s-%d-%t-%x", c.device, c.largest(), c.short, sha256.Sum256(program))), nil
 }
 
 // fillAll fills a cache.
 func (c *config) fillAll(ctx context.Context) error {
-	f := filling{Device: c.device, Short: c.short, Most: c.ranks, Parts: 1}
+	f := filling{Device: c.device, Short: c.short, Most: c.largest(), Parts: 1}
 	if c.device != "emu" {
 		f.Parts = min(max(runtime.NumCPU()/2, 1), len(callsOf(c.short))+1)
 	}

@@ -88,6 +88,9 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	fmt.Fprintf(hash, "%s %d", f.name, number)
 	random := rand.New(rand.NewPCG(c.seed, hash.Sum64()))
 	r := &run{fault: f, ranks: 2 + random.IntN(c.ranks-1), cache: c.cache, slack: c.slack, alone: c.parallel == 1, release: func() {}}
+	if f.many {
+		r.ranks = manyHosts
+	}
 	r.task = task{
 		Seed: random.Uint64(), Steps: c.steps/2 + random.IntN(c.steps), Fault: f.name, Timeout: c.timeout, Heartbeat: c.heartbeat, Device: c.device,
 		Most: c.most, Short: c.short,
@@ -102,6 +105,9 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	}
 	if f.name == "disk full" {
 		r.Timeout = time.Minute // in which the victim compiles
+	}
+	if f.many { // before At is drawn
+		r.Steps = manySteps
 	}
 	r.Victim = random.IntN(r.ranks)
 	if f.name == fewAtRankZero {
@@ -131,6 +137,9 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	}
 	if f.pairs {
 		r.pair()
+	}
+	if f.many {
+		r.spread()
 	}
 	r.reform = f.name == "killed" && random.IntN(2) == 0
 	r.mark = fmt.Sprintf("%s=%d-%s-%d", markEnv, os.Getpid(), f.name, number)
@@ -432,7 +441,7 @@ func (r *run) group() (outcome, error) {
 		r.Elastic = elastic.ID().String()
 	}
 	ranks, err := r.start(id, r.ranks, r.task, r.hostOf, func(rank int) []string {
-		env := []string{"MSCCLGO_TRANSPORTS=" + r.transports[rank]}
+		env := append(r.manyHost(rank), "MSCCLGO_TRANSPORTS="+r.transports[rank])
 		if r.fault.name == "disk full" && rank == r.Victim {
 			env = append(env, "TMPDIR="+r.disk(), "MSCCLGO_CACHE="+r.disk())
 		}

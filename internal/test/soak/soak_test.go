@@ -29,7 +29,7 @@ func TestSoak(t *testing.T) {
 		steps: 20, most: 64 << 10, short: true,
 	}
 	for _, f := range faults {
-		if f.name == killedEarly || f.name == mtusDiffer { // which may take a minute, or a wait's deadline
+		if f.name == killedEarly || f.name == mtusDiffer || f.many { // which may take a minute, or a wait's deadline
 			continue
 		}
 		if !f.waits || f.name == "other call" { // that is found at once
