@@ -27,7 +27,7 @@ type emuCompiler struct{}
 // module's table and in the symbol table. Floating-point contraction is off, so that
 // sums are the same on every machine.
 var compileFlags = []string{
-	"-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
+	"-std=gnu++17", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
 	"-fstack-clash-protection", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-unknown-pragmas",
 }
 
