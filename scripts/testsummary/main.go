@@ -1,11 +1,13 @@
 // Testsummary reads the output of "go test -json" and prints a summary: a line for
 // each package, the output of failed tests, and at the end which tests were skipped and
-// which failed, each with the reason, and how many passed, failed and were skipped. It
-// exits with 1 if anything failed, or if no test of a package was selected.
+// which failed, each with the reason, the ten that took longest, and how many passed,
+// failed and were skipped. It exits with 1 if anything failed, or if no test of a package
+// was selected.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,6 +30,7 @@ func main() {
 // event is one line of go test -json, as cmd/test2json documents it.
 type event struct {
 	Action, Package, Test, Output string
+	Elapsed                       float64 // seconds
 }
 
 // test names a test, or with an empty Name a package.
@@ -39,6 +42,7 @@ type summary struct {
 	running         map[test][]string // the output of tests that have not ended
 	skipped         map[string][]test // by reason
 	failures        []failure         // in the order in which they ended
+	ended           []timed           // tests that are not part of another
 	passed, failed  int
 	skips, packages int
 	anyFailed       bool
@@ -48,6 +52,12 @@ type summary struct {
 type failure struct {
 	test
 	reason string
+}
+
+// timed is a test that has ended, and the seconds that it took.
+type timed struct {
+	test
+	seconds float64
 }
 
 func (f failure) isParentOf(other failure) bool {
@@ -95,15 +105,15 @@ func (s *summary) add(e event) {
 			s.anyFailed = s.anyFailed || e.Output == nothingRan
 		}
 	case "pass", "fail", "skip":
-		s.end(t, e.Action)
+		s.end(t, e.Action, e.Elapsed)
 	}
 }
 
 // nothingRan is the output of a package's test program if no test was selected.
 const nothingRan = "testing: warning: no tests to run\n"
 
-// end counts a test or package that has ended.
-func (s *summary) end(t test, action string) {
+// end counts a test or package that has ended after some seconds.
+func (s *summary) end(t test, action string, seconds float64) {
 	output := s.running[t]
 	delete(s.running, t)
 	if action == "fail" {
@@ -114,6 +124,9 @@ func (s *summary) end(t test, action string) {
 		s.packages++
 		s.printUnfinished(t.Package)
 		return
+	}
+	if !strings.Contains(t.Name, "/") {
+		s.ended = append(s.ended, timed{t, seconds})
 	}
 	switch action {
 	case "pass":
@@ -177,6 +190,12 @@ func (s *summary) print() {
 		fmt.Fprintf(s.out, "skipped: %s\n", r)
 		for _, t := range s.skipped[r] {
 			fmt.Fprintf(s.out, "    %s %s\n", t.Package, t.Name)
+		}
+	}
+	slices.SortStableFunc(s.ended, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range s.ended[:min(len(s.ended), 10)] {
+		if t.seconds > 0 {
+			fmt.Fprintf(s.out, "%6.1f s  %s %s\n", t.seconds, t.Package, t.Name)
 		}
 	}
 	// The failures come last, since a log is often seen by its end alone.

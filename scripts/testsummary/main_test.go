@@ -47,6 +47,11 @@ func TestSummary(t *testing.T) {
 {"ImportPath":"m/b","Action":"build-fail"}
 {"Action":"fail","Package":"m/b"}
 `, true, "b.go:1: wrong\n0 passed, 0 failed, 0 skipped\n"},
+		{"slowest", `{"Action":"pass","Package":"m/a","Test":"TestOne","Elapsed":0.5}
+{"Action":"pass","Package":"m/a","Test":"TestTwo/x","Elapsed":70}
+{"Action":"pass","Package":"m/a","Test":"TestTwo","Elapsed":71.25}
+{"Action":"pass","Package":"m/a"}
+`, false, "  71.2 s  m/a TestTwo\n   0.5 s  m/a TestOne\n3 passed, 0 failed, 0 skipped\n"},
 		{"no test of that name", `{"Action":"output","Package":"m/a","Output":"testing: warning: no tests to run\n"}
 {"Action":"pass","Package":"m/a"}
 `, true, "testing: warning: no tests to run\n0 passed, 0 failed, 0 skipped\n"},
