@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo lib wheel test test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives bench-machine clean need
+.PHONY: help demo lib wheel test test-long test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives bench-machine clean need
 
 # go-nvml calls functions that later versions of NVML deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -12,6 +12,10 @@ staticcheck_version := v0.8.2
 clang_format_version := 14.0.6
 staticcheck := build/staticcheck-$(staticcheck_version)/staticcheck
 clang_format := build/clang-format-$(clang_format_version)/clang_format/data/bin/clang-format
+
+# Packages tested at a time: many tests wait more than they compute.
+packages_at_a_time := $(shell echo $$((2 + 2 * $$(nproc))))
+go_test := go test -timeout 20m -p $(packages_at_a_time) -json
 
 # Stamp binaries with the commit, unless git refuses to tell it (in a tree of another
 # user), which the go command would take for a failure.
@@ -32,7 +36,14 @@ wheel: need ## build the wheel of the Python package into build/python/
 
 test: need ## vet and test all packages; list what was skipped and why
 	go vet ./...
-	go test -timeout 20m -json ./... | go run ./scripts/testsummary
+	$(go_test) -short ./... | go run ./scripts/testsummary
+	scripts/test-python
+	scripts/test-netem -short
+	scripts/test-rdma -short
+
+test-long: need ## the same tests with all schedules, sizes and numbers of ranks, which takes an hour
+	go vet ./...
+	$(go_test) -timeout 60m ./... | go run ./scripts/testsummary
 	scripts/test-python
 	scripts/test-netem
 	scripts/test-rdma
@@ -53,8 +64,10 @@ test-net: need ## test groups on several hosts, which are network namespaces; ne
 	scripts/require ip mpirun
 	MSCCLGO_REQUIRE=netns,mpirun go test -json -count=1 -run '^Test(Host|Unplug|Cable|RankOnOther|Mpirun)' ./internal/test/netlab ./bootstrap ./communicator ./samples/allreduce ./cmd/mscclgo | go run ./scripts/testsummary
 
-race: need ## test all packages with the race detector
-	go test -race -timeout 20m -json ./... | go run ./scripts/testsummary
+# The detector sees Go only: it finds nothing in tests of kernels, of programs, and of the race
+# finder, which run without it as well.
+race: need ## test the packages in which goroutines meet with the race detector
+	$(go_test) -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/(soak|surface)))(/|$$)') | go run ./scripts/testsummary
 
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300

@@ -40,7 +40,10 @@ func TestSameBits(t *testing.T) {
 		ranks := []int{4, 3, 6, 4, 3}[i] // more than four are served by other kernels
 		t.Run(fmt.Sprintf("%v/ranks=%d", f.typ, ranks), func(t *testing.T) {
 			data := roughData(ranks, 700*ranks, f.round)
-			for _, op := range []collective.Op{collective.Sum, collective.Avg} {
+			for k, op := range []collective.Op{collective.Sum, collective.Avg} {
+				if testing.Short() && k != i%2 {
+					continue // compilers take most of the time
+				}
 				want := data.reduced(op, f.round, f.value, false)
 				if f.typ == collective.F32 && slices.Equal(want, data.reduced(op, f.round, f.value, true)) {
 					t.Fatal("these sums do not depend on the order of the ranks")

@@ -11,12 +11,12 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/explore"
 )
 
 const (
-	packetSchedules = 201 // of each collective: as many by each scheduler
-	packetCount     = 16  // words of a part
-	packetCalls     = 2   // of each collective, of which the second begins beside the first
+	packetCount = 16 // words of a part
+	packetCalls = 2  // of each collective, of which the second begins beside the first
 )
 
 // packetCases are all collectives by packets.
@@ -131,7 +131,7 @@ func TestPackets(t *testing.T) {
 	calls := packetCases()
 	different := orderings{}
 	steps := uint64(0)
-	for _, p := range plans(number(t, fewer(packetSchedules))) {
+	for _, p := range plans(number(t, fewer(67*len(explore.Schedulers)))) {
 		o, err := run(t, p, 2, packetRank(calls))
 		if err != nil || o.Ended != "" || len(o.Uncontrolled) > 0 {
 			t.Fatalf("seed %d (%s): %v, %q", p.Seed, p.Scheduler, err, o.Uncontrolled)

@@ -34,7 +34,7 @@ func main() {
 	only := flag.String("only", "", "`numbers` of faults, separated by commas; all by default")
 	out := flag.String("o", "", "`file` to append a line of each result to")
 	resume := flag.Bool("resume", false, "run no fault that has a result in the file of -o")
-	flag.BoolVar(&r.long, "long", false, "run the tests' long schedules")
+	flag.BoolVar(&r.long, "long", false, "run the tests in full, as make test-long does")
 	flag.DurationVar(&r.timeout, "timeout", 10*time.Minute, "of the tests of a package; a test that takes longer has found the fault")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -49,9 +49,6 @@ func (r runner) run(ctx context.Context, t table, f fault) string {
 		return "gone: " + err.Error()
 	}
 	defer os.RemoveAll(dir)
-	if r.long {
-		env = append(env, "MSCCLGO_TEST_LONG=1")
-	}
 	own := "./" + path.Dir(f.file)
 	tests := []string{own}
 	for _, a := range t.areas {
@@ -65,6 +62,9 @@ func (r runner) run(ctx context.Context, t table, f fault) string {
 	start := time.Now()
 	for _, p := range tests {
 		flags := []string{"test", "-json", "-vet=off", "-count=1", "-failfast", "-timeout", r.timeout.String()}
+		if !r.long {
+			flags = append(flags, "-short")
+		}
 		if p == "vm" {
 			if _, err := os.Stat("build/vm/initrd"); err != nil {
 				return "skipped: the tests in the virtual machine would look for it, and build/vm is missing (make test-rdma builds it)"
