@@ -99,6 +99,7 @@ func (c *Communicator) infiniBandOptions() ib.Options {
 	if o.Timeout == 0 {
 		o.Timeout = c.silence()
 	}
+	o.Lost = c.lostBy(o.Lost)
 	return o
 }
 

@@ -197,6 +197,7 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 // they are released, with the same error.
 func (c *conn) Close() error {
 	c.closeOnce.Do(func() {
+		c.sayGoodbye()
 		c.native.Close()
 		// A call that waits has the lock until it sees this.
 		c.breaks(mscclgo.Errorf(mscclgo.ErrInvalid, "ib: close", "the connection is closed"))

@@ -65,16 +65,17 @@ func (c *conn) adopt(op string) *mscclgo.Error {
 	}
 	c.warn(err)
 	switch c.c.failure.what.doing {
-	case C.IB_EMPTY, C.IB_NEWS, C.IB_GREETING: // of this package's own: the peer may have closed the connection
+	case C.IB_EMPTY, C.IB_NEWS, C.IB_GREETING, C.IB_GOODBYE: // of this package's own: the peer may have closed the connection
 	default:
 		c.tellLost(err)
 	}
 	return err
 }
 
-// tellLost tells the transport's user of a failure that is the peer's or the network's.
+// tellLost tells the transport's user of a failure that is the peer's or the network's. A peer that has said that it
+// closes is not lost.
 func (c *conn) tellLost(err *mscclgo.Error) {
-	if err.Kind == mscclgo.ErrRemote && c.t.o.Lost != nil {
+	if err.Kind == mscclgo.ErrRemote && c.t.o.Lost != nil && !c.scratch.left() {
 		go c.t.o.Lost(c.peer, err)
 	}
 }

@@ -98,6 +98,29 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestGoodbye has the peer close a connection, and then a write fail: the peer is not lost.
+func TestGoodbye(t *testing.T) {
+	testDevices(t)
+	a, b := newPair(t, Options{AckTimeout: time.Millisecond, Retries: 3, Lost: func(peer int, err error) {
+		t.Errorf("rank %d is lost: %v", peer, err)
+	}})
+	if err := write(t, a, b); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := b.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > goodbyePatience/2 {
+		t.Errorf("closing took %v", took)
+	}
+	testerr.Expect(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "write of 64 bytes")
+	if !a.d.scratch.left() {
+		t.Error("the peer has not said that it closes")
+	}
+	time.Sleep(2 * glanceEvery) // for what tells
+}
+
 // TestFlushEnds flushes a full queue, of which nothing gets done, and leaves by its context.
 func TestFlushEnds(t *testing.T) {
 	dev := netdev(t, testDevices(t)[1])

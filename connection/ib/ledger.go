@@ -74,6 +74,7 @@ func (d doing) String() string {
 		C.IB_OLD:      "read of what a word was",
 		C.IB_GREETING: "greeting",
 		C.IB_NEWS:     "news of a closed memory",
+		C.IB_GOODBYE:  "goodbye",
 		C.IB_RECEIVE:  "receive",
 	}[d]
 }

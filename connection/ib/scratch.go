@@ -35,7 +35,8 @@ const (
 	countAt   = messages * messageSize // how many this rank has applied; read by the peer
 	dumpAt    = countAt + 4            // a byte that the peer writes and nobody reads
 	oldsAt    = countAt + 8            // what words were that messages exchanged, by slot; read by the peer
-	inboxSize = oldsAt + 8*messages
+	goodbyeAt = oldsAt + 8*messages    // a word that the peer writes when it closes
+	inboxSize = goodbyeAt + 8
 )
 
 // newScratch returns the memory for queues of a depth. The caller closes it, also

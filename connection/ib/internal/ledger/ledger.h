@@ -27,6 +27,7 @@ enum {
   IB_OLD,      // a read of what a word was
   IB_GREETING,
   IB_NEWS,
+  IB_GOODBYE,
   IB_RECEIVE,
 };
 
