@@ -24,6 +24,9 @@ func TestConnection(t *testing.T) {
 	for _, o := range []Options{
 		{QueuePairs: 1}, {QueuePairs: 2, NoAtomics: true}, {QueuePairs: 4, Depth: minDepth},
 	} {
+		if testing.Short() && o.QueuePairs != 2 {
+			continue // each takes minutes in a virtual machine
+		}
 		t.Run(fmt.Sprintf("%d queue pairs, no atomics %v, depth %d", o.QueuePairs, o.NoAtomics, o.Depth), func(t *testing.T) {
 			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
 				a, b := newPair(t, o)
