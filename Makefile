@@ -14,8 +14,8 @@ staticcheck := build/staticcheck-$(staticcheck_version)/staticcheck
 clang_format := build/clang-format-$(clang_format_version)/clang_format/data/bin/clang-format
 
 # Packages tested at a time: many tests wait more than they compute.
-packages_at_a_time := $(shell echo $$((2 + 2 * $$(nproc))))
-go_test := go test -timeout 20m -p $(packages_at_a_time) -json
+packages_at_a_time := $(shell echo $$((1 + $$(nproc))))
+go_test := go test -timeout 30m -p $(packages_at_a_time) -json
 
 # Stamp binaries with the commit, unless git refuses to tell it (in a tree of another
 # user), which the go command would take for a failure.

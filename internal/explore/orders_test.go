@@ -44,14 +44,11 @@ func cases(kind string) (names []string) {
 	return names
 }
 
-// number returns how many schedules what is right is run in: so many, an eighth of them in a short
-// run, or those of the variable MSCCLGO_TEST_SCHEDULES.
+// number returns how many schedules what is right is run in: so many, or those of the variable
+// MSCCLGO_TEST_SCHEDULES.
 func number(t *testing.T, otherwise int) int {
 	text := os.Getenv("MSCCLGO_TEST_SCHEDULES")
 	if text == "" {
-		if testing.Short() {
-			return min(otherwise, max(otherwise/8, 4*len(explore.Schedulers)))
-		}
 		return otherwise
 	}
 	n, err := strconv.Atoi(text)

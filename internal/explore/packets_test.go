@@ -131,7 +131,11 @@ func TestPackets(t *testing.T) {
 	calls := packetCases()
 	different := orderings{}
 	steps := uint64(0)
-	for _, p := range plans(number(t, fewer(67*len(explore.Schedulers)))) {
+	schedules := 67 * len(explore.Schedulers)
+	if testing.Short() {
+		schedules = 8 * len(explore.Schedulers)
+	}
+	for _, p := range plans(number(t, fewer(schedules))) {
 		o, err := run(t, p, 2, packetRank(calls))
 		if err != nil || o.Ended != "" || len(o.Uncontrolled) > 0 {
 			t.Fatalf("seed %d (%s): %v, %q", p.Seed, p.Scheduler, err, o.Uncontrolled)
