@@ -947,7 +947,7 @@ func (m *groupMember) setTimeout(d time.Duration) {
 // names what would have made that unnecessary. Then some ranks launch it, and others load.
 func TestFirstGroupOfSome(t *testing.T) {
 	runGroups(t, 3, tinyGroups, "other", func(m *groupMember) error {
-		m.setTimeout(2 * time.Second)
+		m.setTimeout(10 * time.Second)
 		rank := m.comm.Rank()
 		if rank == 2 {
 			<-m.comm.Done()
