@@ -365,12 +365,12 @@ func tellingFirst(a, b verdict.Wait) int {
 // host's ranks counts from then on, as they perhaps had no CPU either. That of a rank which is seen to be
 // stopped goes on, but for the gap, and that of other hosts as grace.AfterGap says. The caller holds mu.
 func (o *observer) listen(now time.Time) {
-	if gap := now.Sub(o.ticked); gap > o.heartbeat/grace.GapShare {
+	if gap := now.Sub(o.ticked); o.heartbeat > 0 && gap > o.heartbeat/grace.GapShare {
 		for i := range o.lives {
 			switch l := &o.lives[i]; {
 			case o.owners[i] != o.owners[o.c.Rank()]:
 				l.moved = grace.AfterGap(l.moved, now, gap, o.heartbeat)
-			case o.heartbeat > 0 && o.stopped(i):
+			case o.stopped(i):
 				l.moved = l.moved.Add(gap)
 			default:
 				l.moved = now

@@ -237,9 +237,14 @@ def test_signals() -> None:
 
 
 def test_fork() -> None:
-    program = ALONE + (
+    """A child has no socket of the library, and is refused."""
+    program = (
+        "import os\n"
+        "def sockets(): return sum('socket:' in os.path.realpath('/proc/self/fd/' + f) for f in os.listdir('/proc/self/fd'))\n"
+        "before = sockets()\n" + ALONE + "assert sockets() > before\n"
         "child = os.fork()\n"
         "if child == 0:\n"
+        "  if sockets() != before: os._exit(1)\n"
         "  try: group.barrier()\n"
         "  except mscclgo.InvalidError as error: print(error, flush=True)\n"
         "  os._exit(0)\n"
