@@ -1,6 +1,6 @@
 // Layers checks docs/ARCHITECTURE.md against the module: that imports go down only
-// in its table of folders, that its table of headers is complete, and that the tests
-// which it names exist. Run it in the root of the module.
+// in its table of folders, and that its table of headers is complete. It also checks that
+// the tests which any document names exist. Run it in the root of the module.
 //
 // The table of folders has columns "folder", "is for" and "sits on". Its order is
 // that of the layers. A folder may import the folders that it sits on and those that
@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 )
 
@@ -26,7 +27,7 @@ const (
 func main() {
 	problems, err := run()
 	for _, p := range problems {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", document, p)
+		fmt.Fprintln(os.Stderr, p)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "layers:", err)
@@ -54,11 +55,27 @@ func run() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(
-		checkImports(layers, packages),
-		checkHeaders(string(text), headers),
-		checkCommands(string(text), os.DirFS(".")),
-	), nil
+	problems := in(document, slices.Concat(checkImports(layers, packages), checkHeaders(string(text), headers)))
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range append(documents, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, in(name, checkCommands(string(text), os.DirFS(".")))...)
+	}
+	return problems, nil
+}
+
+// in adds the document to its problems.
+func in(name string, problems []string) []string {
+	for i, p := range problems {
+		problems[i] = name + ": " + p
+	}
+	return problems
 }
 
 // goPackage is what "go list -json" prints of a package.
