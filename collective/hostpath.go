@@ -8,13 +8,15 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
 // hostPath is what an algorithm needs that moves data through the host, for a pair of
 // memories: channels, and inboxes. It has a service of its own, so that it can be
-// released by itself: a service keeps the channels that it has served.
+// released by itself: a service keeps the channels that it has served. One thread of the runner's
+// serves them all.
 type hostPath struct {
 	r        *Runner
 	comm     *communicator.Communicator // of the group that it was made in
@@ -49,7 +51,11 @@ func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)
 		err, h.before = h.before.discard(), nil
 	}
 	if err == nil {
-		h.service, err = r.comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+		o := proxyservice.ServiceOptions{Options: proxyservice.Options{Threads: &r.threads}}
+		if shared := native.ThreadsOf(r.comm).(*proxyservice.Threads); shared != nil {
+			o.Threads = shared
+		}
+		h.service, err = r.comm.ProxyService(ctx, o)
 	}
 	if _, err = r.exchange(ctx, "start a proxy service", "", err); err == nil {
 		err = fill(h)

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -140,4 +145,56 @@ func TestHierBesideOwnKernels(t *testing.T) {
 		}
 		return errors.Join(s.stream.Close(), module.Close(), r.Close(ctx))
 	})
+}
+
+// proxyThreads returns how many threads of proxies run in the process.
+func proxyThreads() int {
+	stacks := make([]byte, 1<<22)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "proxyservice.(*Threads).run(")
+}
+
+// TestThreadOfRunner has a runner serve all its host paths by one thread, or by its communicator's.
+func TestThreadOfRunner(t *testing.T) {
+	const ranks, paths = 2, 4
+	before := proxyThreads()
+	for want, o := range map[int]communicator.Options{ranks: {}, 1: {Threads: new(proxyservice.Threads)}} {
+		threads := func(ctx context.Context, comm *communicator.Communicator, want int) error {
+			if err := comm.Barrier(ctx); err != nil {
+				return err
+			}
+			for proxyThreads()-before > want && ctx.Err() == nil {
+				time.Sleep(time.Millisecond) // one ends soon after its last proxy
+			}
+			testcmp.Equal(t, "threads of proxies", proxyThreads()-before, want)
+			return comm.Barrier(ctx)
+		}
+		testgroup.Run(t, ranks, o, func(ctx context.Context, comm *communicator.Communicator) error {
+			r, err := New(ctx, comm, Options{})
+			if err != nil {
+				return err
+			}
+			all := make([]*summed, paths)
+			for i := range all {
+				if all[i], err = newSummed(ctx, r, "ring", 1000, 0); err != nil {
+					return err
+				}
+			}
+			for number, s := range all {
+				if err := s.run(ctx, number); err != nil {
+					return err
+				}
+			}
+			if err := threads(ctx, comm, want); err != nil {
+				return err
+			}
+			// The others go on when one is closed.
+			if err := errors.Join(all[0].op.Close(), all[0].op.call.Out.Close(ctx), all[1].run(ctx, paths)); err != nil {
+				return err
+			}
+			if err := threads(ctx, comm, want); err != nil {
+				return err
+			}
+			return errors.Join(r.Close(ctx), threads(ctx, comm, 0))
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -73,11 +74,12 @@ type Runner struct {
 	inbox     *Memory            // made by the first call that needs it
 	slots     *Memory            // likewise; see alltoallv.go
 	hostPaths map[pathKey]*hostPath
-	memories  map[*Memory]bool // that are open
-	numbers   uint64           // of memories so far
-	preparedV uint64           // all-to-alls with counts so far
-	calledV   *tie             // of those on any buffers; nil before the first
-	closed    atomic.Bool      // written with mu held
+	threads   proxyservice.Threads // serve the host paths, unless the communicator's do
+	memories  map[*Memory]bool     // that are open
+	numbers   uint64               // of memories so far
+	preparedV uint64               // all-to-alls with counts so far
+	calledV   *tie                 // of those on any buffers; nil before the first
+	closed    atomic.Bool          // written with mu held
 
 	generation atomic.Uint64 // counts the groups that the runner has left; written with mu held
 	before     inheritance

@@ -145,6 +145,8 @@ var (
 	// collective share: like its HostGroup, with windows that no kernel of the user's reaches. They have no
 	// scratch where there are several hosts.
 	RunnersGroup func(ctx context.Context, comm any) (group any, err error)
+	// ThreadsOf returns the *proxyservice.Threads of the options of a *communicator.Communicator, or nil.
+	ThreadsOf func(comm any) any
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool
 	// UntilFailure returns a context that ends when the group of a *communicator.Communicator
