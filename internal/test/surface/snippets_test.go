@@ -84,7 +84,7 @@ func TestSnippets(t *testing.T) {
 	for _, transports := range []string{"cudaipc", "shm", "ethernet", "cudaipc,shm,ethernet"} {
 		t.Run(transports, func(t *testing.T) {
 			out := run(t, transports)
-			if n := strings.Count(out, "ran: README.md, Collectives"); n != 4 {
+			if n := strings.Count(out, "ran: GUIDE.md, Collectives"); n != 4 {
 				t.Errorf("%d of 4 ranks ran the collectives", n)
 			}
 			if mapped := strings.Contains(transports, "cudaipc"); mapped && strings.Contains(out, "no memory is mapped") {
