@@ -63,7 +63,7 @@ func capi_buffer_wrap_host(handle, pointer C.uintptr_t, bytes C.uint64_t, result
 		if pointer < lowest || bytes > 1<<47 || uint64(pointer) > 1<<63-uint64(bytes) {
 			return invalid(op, "there is no memory of %d bytes at %#x", uint64(bytes), uint64(pointer))
 		}
-		memory, err := hostBytes(op, C.capi_host(pointer), C.size_t(bytes), reads)
+		memory, err := hostBytes(op, pointer, C.size_t(bytes), reads)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func capi_buffer_host_pointer(handle C.uintptr_t, pointer *C.uintptr_t) C.mscclg
 }
 
 //export capi_copy_in
-func capi_copy_in(handle C.uintptr_t, offset C.uint64_t, from unsafe.Pointer, bytes C.uint64_t) C.mscclgo_status {
+func capi_copy_in(handle C.uintptr_t, offset C.uint64_t, from C.uintptr_t, bytes C.uint64_t) C.mscclgo_status {
 	const op = "copy to a buffer"
 	return withBuffer(op, handle, func(_ *object, b *gpu.Buffer) error {
 		part, err := b.Slice(uint64(offset), uint64(bytes))
@@ -144,7 +144,7 @@ func capi_copy_in(handle C.uintptr_t, offset C.uint64_t, from unsafe.Pointer, by
 }
 
 //export capi_copy_out
-func capi_copy_out(to unsafe.Pointer, handle C.uintptr_t, offset, bytes C.uint64_t) C.mscclgo_status {
+func capi_copy_out(to, handle C.uintptr_t, offset, bytes C.uint64_t) C.mscclgo_status {
 	const op = "copy from a buffer"
 	return withBuffer(op, handle, func(_ *object, b *gpu.Buffer) error {
 		part, err := b.Slice(uint64(offset), uint64(bytes))

@@ -308,7 +308,7 @@ func capi_group_barrier(handle C.uintptr_t, ms C.int64_t) C.mscclgo_status {
 }
 
 //export capi_group_all_gather
-func capi_group_all_gather(handle C.uintptr_t, sent unsafe.Pointer, bytes C.size_t, received unsafe.Pointer, ms C.int64_t) C.mscclgo_status {
+func capi_group_all_gather(handle C.uintptr_t, sent C.uintptr_t, bytes C.size_t, received C.uintptr_t, ms C.int64_t) C.mscclgo_status {
 	const op = "gather from all ranks"
 	return withGroup(op, handle, func(_ *object, g *group) error {
 		if int64(bytes) < 0 || uint64(bytes) > bootstrap.MaxMessage {
@@ -341,7 +341,7 @@ func capi_group_all_gather(handle C.uintptr_t, sent unsafe.Pointer, bytes C.size
 }
 
 //export capi_group_broadcast
-func capi_group_broadcast(handle C.uintptr_t, root C.int, data unsafe.Pointer, bytes C.size_t, ms C.int64_t) C.mscclgo_status {
+func capi_group_broadcast(handle C.uintptr_t, root C.int, data C.uintptr_t, bytes C.size_t, ms C.int64_t) C.mscclgo_status {
 	const op = "broadcast to all ranks"
 	return withGroup(op, handle, func(_ *object, g *group) error {
 		how := writes

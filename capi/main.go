@@ -1,7 +1,8 @@
 // Capi is the C library libmscclgo.so, built by "make lib": what mscclgo.h declares, over
 // the packages of this module.
 //
-// A function of the API is one of entry.c, which calls the function of the same name here.
+// mscclgo.h is the one table of the API. A function of it is one of exports.c, which is generated and calls the
+// function of the same name here.
 // Handles are numbers of a table; what they stand for, and in which order it is closed, is
 // in handles.go.
 package main
@@ -25,6 +26,8 @@ import (
 )
 
 func main() {}
+
+//go:generate go run ./internal/generate
 
 // init runs after that of package os, which raises the limit of open files.
 func init() { C.capi_keep_limit() }

@@ -20,23 +20,23 @@ const (
 )
 
 // hostBytes returns n bytes of the caller's memory, which a call may access. NULL has none.
-func hostBytes(op string, at unsafe.Pointer, n C.size_t, how access) ([]byte, error) {
+func hostBytes(op string, at C.uintptr_t, n C.size_t, how access) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	if err := isNull(op, at); err != nil {
-		return nil, err
+	if at == 0 {
+		return nil, invalid(op, "a pointer is NULL")
 	}
-	if uint64(n) > 1<<62 || uintptr(at)+uintptr(n) < uintptr(at) {
-		return nil, invalid(op, "there is no memory of %d bytes at %p", uint64(n), at)
+	if uint64(n) > 1<<62 || uint64(at)+uint64(n) < uint64(at) {
+		return nil, invalid(op, "there is no memory of %d bytes at %#x", uint64(n), uint64(at))
 	}
-	data := unsafe.Slice((*byte)(at), int(n))
+	data := unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), int(n))
 	return data, touch(op, data, how)
 }
 
 // array returns n elements of an array of the caller, which a call may read. NULL has none.
 func array[T any](op string, at *T, n int) ([]T, error) {
-	if _, err := hostBytes(op, unsafe.Pointer(at), C.size_t(n)*C.size_t(unsafe.Sizeof(*at)), reads); err != nil {
+	if _, err := hostBytes(op, C.uintptr_t(uintptr(unsafe.Pointer(at))), C.size_t(n)*C.size_t(unsafe.Sizeof(*at)), reads); err != nil {
 		return nil, err
 	}
 	return unsafe.Slice(at, n), nil

@@ -107,7 +107,7 @@ func capi_module_compile(handle C.uintptr_t, name, source *C.char, o *C.mscclgo_
 }
 
 //export capi_module_load
-func capi_module_load(handle C.uintptr_t, image unsafe.Pointer, bytes C.size_t, result *C.uintptr_t) C.mscclgo_status {
+func capi_module_load(handle C.uintptr_t, image C.uintptr_t, bytes C.size_t, result *C.uintptr_t) C.mscclgo_status {
 	const op = "load a module"
 	return withDevice(op, handle, func(of *object, d *gpu.Device) error {
 		if err := isNull(op, unsafe.Pointer(result)); err != nil {
@@ -225,7 +225,7 @@ func withParameter(op string, handle C.uintptr_t, i C.size_t, result unsafe.Poin
 }
 
 //export capi_kernel_launch
-func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, parameters unsafe.Pointer, bytes C.size_t) C.mscclgo_status {
+func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, parameters C.uintptr_t, bytes C.size_t) C.mscclgo_status {
 	const op = "launch a kernel"
 	return withStream(op, stream, func(_ *object, s *gpu.Stream) error {
 		return of(op, aKernel, handle, func(_ *object, k *kernel) error {

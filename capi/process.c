@@ -120,8 +120,6 @@ int mscclgo_error_peer(void) {
 
 char** capi_environment(void) { return environ; }
 
-void* capi_host(uintptr_t address) { return (void*)address; }
-
 int capi_keep_limit(void) { return setrlimit(RLIMIT_NOFILE, &files); }
 
 void capi_log(mscclgo_log f, uintptr_t user, int level, const char* text) { f((void*)user, level, text); }

@@ -29,9 +29,6 @@ int capi_keep_limit(void);
 void capi_polls(const char* file);
 void capi_close_polled(void);
 
-// capi_host is an address of the host.
-void* capi_host(uintptr_t address);
-
 // capi_log calls f.
 void capi_log(mscclgo_log f, uintptr_t user, int level, const char* text);
 

@@ -38,7 +38,7 @@ func capi_rendezvous_id(handle C.uintptr_t, id *C.char, bytes C.size_t) C.mscclg
 
 // storeID stores an id as a text with a zero behind it.
 func storeID(op string, id bootstrap.UniqueID, to *C.char, bytes C.size_t) error {
-	room, err := hostBytes(op, unsafe.Pointer(to), bytes, writes)
+	room, err := hostBytes(op, C.uintptr_t(uintptr(unsafe.Pointer(to))), bytes, writes)
 	if err != nil {
 		return err
 	}

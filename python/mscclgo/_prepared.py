@@ -75,10 +75,10 @@ class Prepared(Owner):
             operation=operation(name, op),
             root=rank(group, "prepare", root),
             count=integer("prepare: count", count, 0, (1 << 64) - 1),
-            input=None if input is None else input._handle,
-            output=output._handle,
+            out=output._handle,
             overlap=bool(overlap),
         )
+        setattr(wanted, "in", None if input is None else input._handle)  # which is no name in Python
         self._handle: int = group._wait(lambda: make(library.mscclgo_prepare, group._handle, ctypes.addressof(wanted)))
         self._finalizer = with_owner(self, library.mscclgo_prepared_destroy, self._handle)
 
