@@ -206,10 +206,10 @@ func (r *Runner) fit(c *Call, a algorithm) error {
 	if hosts := len(r.comm.Hosts()); hosts > 1 && !a.acrossHosts() {
 		all := c.Kind.spec().algorithms // of which some are for several hosts
 		instead := all[slices.IndexFunc(all, algorithm.acrossHosts)].name
-		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as %s", a.name, hosts, instead)
+		return fmt.Errorf("the kernels of %s reach the memory of ranks on one host only, and the ranks are on %d hosts; take an algorithm with port channels, such as %s", a.name, hosts, instead)
 	}
 	if a.through == byRing && c.sumsGrow() > 1 {
-		return fmt.Errorf("%s keeps sums in the elements' type, which those of %v are out of for %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
+		return fmt.Errorf("%s keeps sums in the elements' type, which is too narrow for %v of %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
 	}
 	if least := a.leastBlocks(); 0 < r.maxBlocks && r.maxBlocks < least {
 		return fmt.Errorf("%s needs %d blocks, and the runner's kernels have at most %d (Options.MaxBlocks)", a.name, least, r.maxBlocks)

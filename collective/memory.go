@@ -14,13 +14,13 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// Memory is a buffer of each rank that all ranks reach, as one rank sees it. Calls on any buffer may be given
-// this rank's, and large messages that a [Group] receives there are stored by their senders.
+// Memory is a buffer of each rank that all ranks reach, as one rank sees it. Calls on any buffer take
+// this rank's buffer too. A [Group] receives large messages there without a copy: their senders store them.
 //
-// The algorithms that move data through the host, but for hier of what is for one rank, make
-// channels at their first use with a pair of memories, and those that reduce an inbox, as large as the output and on
-// several hosts some times as large. These belong to the memories: they are released when
-// the first of the two is closed.
+// Algorithms that move data through the host make channels at their first use with a pair of
+// memories. Only hier of a gather, a scatter or an all-to-all makes none. If such an algorithm reduces, it also makes
+// an inbox, which is as large as the output or, on several hosts, some times as large. Channels and
+// inbox are released when the first of the two memories is closed.
 type Memory struct {
 	*gpu.Buffer // this rank's
 	runner      *Runner

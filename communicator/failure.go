@@ -299,17 +299,16 @@ func (c *Communicator) Err() error { return c.failure.err() }
 // Done returns a channel that is closed when the group fails, and not by Close.
 func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
-// Abort fails the group with err: waits in kernels of all ranks end as aborted, and
-// calls on all ranks return an error that names this rank, or the one that err says is to
-// blame, the Peer of an ErrTimeout or ErrRemote. Their kind is err's on all ranks, or ErrAborted if err is no
-// Error. A group that has failed keeps its first error. On
-// a closed communicator Abort does nothing.
+// Abort fails the group with err: waits in kernels of all ranks end as aborted, and calls on all
+// ranks return an error with err's text. It names the Peer of an ErrTimeout or ErrRemote as the rank
+// to blame, and otherwise this rank. Its kind is err's on all ranks, or ErrAborted if err is no Error.
+// A group that has failed keeps its first error. On a closed communicator Abort does nothing.
 //
-// If err is, or wraps, one of the newest 16 errors with which groups that came of the same one by
-// [Communicator.Split] have failed on this rank, or that their collective calls, also those of
-// package collective, and Connect returned here, its Peer is found by the number that it has in
-// this group. The Peer of any other error, also of one of a group that a communicator of the family
-// became by [Communicator.Reform], is taken for a number of this group.
+// err may be an error of another group of this rank, whose ranks have other numbers: its Peer is
+// translated to this group's number. That works if both groups came from one by [Communicator.Split],
+// and if err is, or wraps, one of the newest 16 errors by which such a group failed, or that its
+// collective calls, Connect and package collective returned here. The Peer of any other error is
+// taken for a number of this group, also if [Communicator.Reform] has made one of the groups.
 func (c *Communicator) Abort(err error) {
 	const op = "communicator: abort"
 	if err == nil {

@@ -56,15 +56,14 @@ type Endpoint interface {
 // that queues waits where the transport's queue is full, and behind all that wait
 // already; a caller that must not wait takes a [Turn] with TryTurn, or a [Place].
 //
-// Words of 8 bytes are aligned by their address at the peer. In memory that begins at a multiple
-// of 8, as all does that is no slice of another, that is so where their offset is a multiple of 8.
+// Words of 8 bytes are aligned at the peer: their address is a multiple of 8. If the memory begins at
+// such an address, the offset must be a multiple of 8. Only a slice of a memory may begin elsewhere.
 //
-// Errors of all methods: ErrInvalid for a memory that is nil, closed, of another
-// rank or of another registry than the connection, for a range outside it, and
-// once the connection is closed; ErrSystem and ErrRemote when the transport
-// failed, and ErrRemote for memory that this rank knows the peer to have closed, or of which a
-// peer in this process has closed the buffer, after which the connection works on. What was
-// queued before that news came fails the connection. They name both ranks.
+// Errors of all methods, which name both ranks: ErrInvalid for a memory that is nil, closed, of
+// another rank or of another registry than the connection, for a range outside it, and once the
+// connection is closed; ErrSystem and ErrRemote when the transport failed. ErrRemote is also for
+// memory that the peer has closed, as far as this rank knows: then the connection works on. An
+// operation on such memory that was queued before this rank knew fails the connection.
 type Connection struct {
 	registry  *registeredmem.Registry
 	rank      int

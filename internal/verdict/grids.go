@@ -11,9 +11,8 @@ import (
 // which its rank does not have, and the grids did not differ before. A block waits for the one of
 // its number in a group's barriers and packets, and where blocks have channels of their own.
 
-// gridsDiffer returns the verdict of a wait that the grids of a launch explain, and reports whether
-// they do: of the one in which the waiter waits, or of an earlier one. The awaited rank must be so far
-// in that launch.
+// gridsDiffer reports whether the grids of a launch explain a wait, and returns the verdict. The launch is
+// the one in which the waiter waits, or an earlier one. far is how far the awaited rank must be in it.
 func (g *graph) gridsDiffer(w Wait, waiter int, far progress) (Verdict, bool) {
 	return g.gridsExplain(w, waiter, place(w, g.name(w.Peer), g.name(waiter)), far)
 }
@@ -24,7 +23,7 @@ func (g *graph) gridsExplain(w Wait, waiter int, what string, far progress) (Ver
 	if w.Kind == Signal && w.Index != w.Block || w.Kind != Signal && !w.inGroup() || mine == nil {
 		return Verdict{}, false
 	}
-	var in, here, there Launch // the launch of the wait, and that whose grids differ, on both ranks
+	var in, here, there Launch // the wait's launch; the launch whose grids differ, on the waiter and its peer
 	for _, l := range launchesUnderWay(mine) {
 		if l.Group == OtherGroup || l.Blocks > 0 && int(l.Blocks) <= w.Block {
 			continue // the wait is not in that
@@ -40,8 +39,8 @@ func (g *graph) gridsExplain(w Wait, waiter int, what string, far progress) (Ver
 	if in.Blocks == 0 {
 		return Verdict{}, false
 	}
-	// The odd one is that from which all others differ, if these are most of the group. Where
-	// there is none, it is the peer, which is known to have sent nothing.
+	// The odd rank is the one from which all others differ, if these are most of the group. Otherwise
+	// it is the peer, which is known to have sent nothing.
 	odd, oddLaunch, rest, restLaunch := w.Peer, there, []int{waiter}, here
 	like, unlike, more := g.launched(w.Where, here)
 	most := func(ranks []int) bool { return len(ranks) > 1 && 2*len(ranks) > g.size(w.Where) }
@@ -96,9 +95,9 @@ func (g *graph) groupsGrids(far progress) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// without returns the launch whose grids explain a wait, on the waiter and on the rank that is awaited:
-// the one in which the waiter waits, or the latest earlier one, if the awaited rank had no block of the
-// waiter's number there. Such an earlier wait took what was for this one.
+// without returns the launch in which the awaited rank has no block of the waiter's number, on both ranks: the
+// one in which the waiter waits, or the latest earlier one. A wait of that earlier launch took the signal
+// that was meant for this wait.
 func (g *graph) without(w Wait, waiter int, in Launch, far progress) (here, there Launch, ok bool) {
 	theirs := g.launch(w.Peer, w.Where, in)
 	if in.Blocks == 0 || theirs.Blocks == 0 || g.progress(w.Peer, w.Where, theirs) < far {
@@ -142,7 +141,7 @@ func (g *graph) progress(rank int, where Where, l Launch) progress {
 // only returns the kernel that was launched, by itself or as the only one of a graph.
 func (l Launch) only() string { return strings.TrimPrefix(l.Kernel, "a graph of ") }
 
-// ifOther says what was launched if that is not what another launch is of.
+// ifOther names the kernel if another launch has a different one: " of kernel shift", or "".
 func (l Launch) ifOther(than Launch) string {
 	if l.Kernel == than.Kernel {
 		return ""

@@ -28,27 +28,26 @@ type Status struct {
 	Trigger uint8
 
 	// Exchange is the number of its last exchange, a call on the host that all ranks make.
-	// Exchanging is for how long it has been in that, and 0 if that is done. It is not
-	// done where its deadline has passed, which ExchangeEnded says. Closes is set if it is the last, by which the
-	// rank closes the group.
+	// Exchanging is how long that has lasted, 0 if it is done. An exchange whose deadline has
+	// passed is not done, and ExchangeEnded is set. Closes is set if the rank closes the group by it.
 	Exchange      uint64
 	Exchanging    time.Duration
 	ExchangeEnded bool
 	Closes        bool
 
-	// Busy is what its host does for its device that may last, BusyFor for how long, and Compiles
-	// whether that is to compile. Busy is "" if it does nothing of the kind.
+	// Busy names what its host does for its device, if that may last: for example
+	// "compiles slow.cu", or "". BusyFor is how long it has lasted. Compiles is set if the host compiles.
 	Busy     string
 	BusyFor  time.Duration
 	Compiles bool
 
-	// Waits are those of its kernels, the most telling first, and behind them those of this rank
-	// in other groups of its process, by kernels and in exchanges.
+	// Waits has the waits of its kernels, the most telling first. Its waits in other groups
+	// follow, by kernels and in exchanges.
 	Waits []Wait
 
-	// Launches has first, of each stream, the first and the last launch that is not known to
-	// have ended. Then come, of each kernel of the group, the last launch that has ended, and
-	// earlier ones, by which grids are compared.
+	// Launches begins with the first and the last launch of each stream that are not known to
+	// have ended. The last launch of each kernel that has ended follows, and earlier ones, by
+	// which grids are compared.
 	Launches []Launch
 
 	Still Still
