@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -24,8 +25,8 @@ func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string)
 	return src, o, src.name + " " + c.Type.String() + " " + c.Op.String()
 }
 
-// Compile compiles what some calls need and is not loaded, many at a time, so that
-// [Runner.Prepare] finds it in the cache. It only saves time. It ends when the group fails.
+// Compile compiles what some calls need and is not loaded, as many kernels at a time as there are processors, so
+// that [Runner.Prepare] finds it in the cache. It only saves time. It ends when the group fails.
 //
 // Errors: of an algorithm that is not the collective's, or a type that it does not
 // reduce, those of [devicecode.Compile], and the group's.
@@ -54,7 +55,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 		known[name] = true
 	}
 	defer native.BeginBusy(r.comm.Device(), "compiles kernels of collectives", true)()
-	return compileAll(ctx, r.comm.Device().Info().Arch, units, len(units), func() {})
+	return compileAll(ctx, r.comm.Device().Info().Arch, units, func() {})
 }
 
 // unit is a source as it is compiled.
@@ -63,14 +64,14 @@ type unit struct {
 	options devicecode.Options
 }
 
-// compileAll compiles units into the cache, so many at a time, until one fails. It calls done after each
-// that is there.
-func compileAll(ctx context.Context, arch string, units []unit, atATime int, done func()) (first error) {
+// compileAll compiles units into the cache until one fails, as many at a time as there are processors: a
+// compiler takes hundreds of megabytes. It calls done after each unit that is there.
+func compileAll(ctx context.Context, arch string, units []unit, done func()) (first error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	turns := make(chan struct{}, max(atATime, 1))
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, u := range units {
 		wg.Go(func() {
 			turns <- struct{}{}

@@ -3,7 +3,6 @@ package collective
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
@@ -54,7 +53,7 @@ func Precompile(ctx context.Context, arch string, o PrecompileOptions) error {
 		}
 	}
 	ctx = keep.Images(ctx)
-	if err := compileAll(ctx, arch, units, runtime.NumCPU(), done); err != nil {
+	if err := compileAll(ctx, arch, units, done); err != nil {
 		return err
 	}
 	if err := communicator.Precompile(ctx, arch); err != nil {

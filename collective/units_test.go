@@ -1,9 +1,49 @@
 package collective
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/devicecode"
 )
+
+// TestCompilersAtATime has no more compilers run at a time than there are processors.
+func TestCompilersAtATime(t *testing.T) {
+	dir := t.TempDir()
+	log, script := filepath.Join(dir, "log"), filepath.Join(dir, "cxx")
+	text := "#!/bin/sh\nprintf + >>" + log + "\ng++ \"$@\"\nstatus=$?\nprintf - >>" + log + "\nexit $status\n"
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CXX", script)
+	t.Setenv("MSCCLGO_CACHE", filepath.Join(dir, "cache"))
+	var units []unit
+	for i := range 3 * runtime.GOMAXPROCS(0) {
+		units = append(units, unit{source: source{"k.cu", fmt.Appendf(nil, `extern "C" __global__ void k%d() {}`, i)}})
+	}
+	if err := compileAll(t.Context(), devicecode.ArchEmu, units, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	calls, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, most := 0, 0
+	for _, c := range calls {
+		if c == '+' {
+			run++
+		} else {
+			run--
+		}
+		most = max(most, run)
+	}
+	if run != 0 || most == 0 || most > runtime.GOMAXPROCS(0) {
+		t.Errorf("%d compilers ran at a time on %d processors: %s", most, runtime.GOMAXPROCS(0), calls)
+	}
+}
 
 // TestPrecompileAll has Precompile know every file of kernels.
 func TestPrecompileAll(t *testing.T) {

@@ -104,12 +104,13 @@ func TestCrowdAborted(t *testing.T) {
 	if runtime.NumCPU() > mostCores/4 {
 		t.Skipf("a crowd on %d cores is large", runtime.NumCPU())
 	}
+	const soon = 250 * time.Millisecond
 	best := time.Hour
-	for range 3 { // a machine that does other work may let them wait too
+	for tries := 0; best > soon; tries++ {
+		if tries == 10 { // a machine that does other work may let them wait too
+			t.Fatalf("the blocks have waited for %v at least after their group had ended", best)
+		}
 		best = min(best, abortedCrowd(t, 60*runtime.NumCPU()))
-	}
-	if best > 250*time.Millisecond {
-		t.Errorf("the blocks have waited for %v at least after their group had ended", best)
 	}
 }
 
