@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -73,6 +74,36 @@ func TestSplitAgain(t *testing.T) {
 					return fmt.Errorf("the context of rank 1 ends in exchange %d, sent %v: %w", exchange, sent, err)
 				}
 				return errors.Join(child.Barrier(ctx), child.Close())
+			})
+		}
+	}
+}
+
+// TestGroupAgain is TestCallMadeAgain for Group and HostGroup, which are made once: the last exchange goes on for a
+// while when the context has ended, so that they work on all ranks or on none.
+func TestGroupAgain(t *testing.T) {
+	for _, sent := range []bool{false, true} {
+		for exchange, left := 1, true; left && !t.Failed(); exchange++ {
+			testgroup.RunLeaving(t, make([]communicator.Options, 2), func(ctx context.Context, c *communicator.Communicator, l *testgroup.Leaver) error {
+				for _, do := range []func(context.Context) (devicecode.Group, error){c.Group, c.HostGroup} {
+					leaves := 0
+					if c.Rank() == 1 {
+						leaves = exchange
+					}
+					if err := l.Again(leaves, sent, func() error {
+						ctx, cancel := context.WithCancel(ctx)
+						defer cancel()
+						l.Ends = cancel
+						_, err := do(ctx)
+						return err
+					}); err != nil {
+						return fmt.Errorf("the context of rank 1 ends in exchange %d, sent %v: %w", exchange, sent, err)
+					}
+				}
+				if c.Rank() == 1 {
+					left = l.Left
+				}
+				return c.Barrier(ctx)
 			})
 		}
 	}

@@ -200,6 +200,14 @@ func (k *call) agree(ctx context.Context, failed error) error {
 	return err
 }
 
+// agreeLast is agree for the last exchange of a call that is made once: it goes on for lastWords when the context has
+// ended, so that a call which has worked on others works here.
+func (k *call) agreeLast(ctx context.Context, failed error) error {
+	ctx, cancel := outlasting(ctx, lastWords)
+	defer cancel()
+	return k.agree(ctx, failed)
+}
+
 // giveUp ends a call that has failed, and closes what this rank has made for it. If that was all, and this rank
 // does not know whether the others agreed, they may go on, and their kernels write there: it is closed with the
 // communicator.

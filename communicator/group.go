@@ -31,8 +31,8 @@ const (
 // barriers between the blocks of all ranks, for packet scratch and for epochs. The
 // first call allocates each rank's window, device memory that all ranks map:
 // Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks and
-// each rank. Later calls return the same. Collective the first time. After an error of a context all may call it again
-// if it has worked on none: else the other ranks' next collective call fails the group, as the calls differ.
+// each rank. Later calls return the same. Collective the first time. A context that ends may be heeded up to 1 s
+// late, so that the call works on all ranks or on none; after an error of it, on any rank, all may call it again.
 //
 // A launch of more than 256 blocks, or of a grid of several dimensions, with this handle is refused: a
 // kernel that uses no barriers and epochs may have a copy with Epochs and Arrivals 0.
@@ -149,7 +149,7 @@ func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, chann
 		g.windows, err = windows, before.windows.Close() // but for what these have taken
 	}
 	if err == nil {
-		err = k.agree(ctx, g.finish(c, k.op))
+		err = k.agreeLast(ctx, g.finish(c, k.op))
 	}
 	if err != nil && !c.putBack(channel, g) {
 		err = errors.Join(err, g.close(c.private))

@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,16 @@ func (c *Communicator) patient(ctx context.Context) (context.Context, context.Ca
 		}
 	})
 	p.stop = context.AfterFunc(ctx, func() { p.end(ctx.Err()) })
+	return p, func() { p.end(context.Canceled) }
+}
+
+// outlasting returns a context that ends so long after ctx.
+func outlasting(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	p := &patience{Context: context.WithoutCancel(ctx), done: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer = time.AfterFunc(math.MaxInt64, func() { p.end(ctx.Err()) })
+	p.stop = context.AfterFunc(ctx, func() { p.timer.Reset(by) })
 	return p, func() { p.end(context.Canceled) }
 }
 

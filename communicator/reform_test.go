@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -339,6 +340,69 @@ func TestReformAgain(t *testing.T) {
 	each(t, 2, func(rank int) error {
 		return errors.Join(next[rank].Close(), channels[rank].Close(), comms[rank].Close())
 	})
+}
+
+// leaving is a bootstrap whose caller's context ends in an exchange, when its part has been sent.
+type leaving struct {
+	*bootstrap.Bootstrap
+	exchanges int // until then; negative once it has ended
+}
+
+func (l *leaving) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
+	all, err := l.Bootstrap.AllGather(ctx, mine)
+	if l.exchanges--; l.exchanges == 0 {
+		l.exchanges = -1 << 20
+		return nil, mscclgo.Errorf(mscclgo.ErrAborted, "test: all-gather", "the context ended").At(l.Rank(), mscclgo.NoRank)
+	}
+	return all, err
+}
+
+// TestReformLeft has the context of one rank end in each exchange of Reform. It calls Reform again, with another
+// bootstrap, and so does the other, also where Reform has worked there.
+func TestReformLeft(t *testing.T) {
+	for exchange := 1; !t.Failed(); exchange++ {
+		comms := group(t, 2, communicator.Options{})
+		all, channels := workers(t, comms), make([]*communicator.MemoryChannels, 2)
+		each(t, 2, func(rank int) (err error) {
+			channels[rank], err = comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{})
+			return err
+		})
+		boots := ranks(t, 2)
+		left := &leaving{Bootstrap: boots[1], exchanges: exchange}
+		each(t, 2, func(rank int) (err error) {
+			boot := communicator.Bootstrap(boots[0])
+			if rank == 1 {
+				boot = left
+			}
+			next, err := comms[rank].Reform(t.Context(), boot)
+			if err == nil {
+				comms[rank] = next
+			} else {
+				boots[rank].Abort(err) // as programs do, so that the other knows
+			}
+			return nil
+		})
+		if left.exchanges > 0 {
+			if exchange == 1 {
+				t.Error("Reform made no exchange")
+			}
+			break
+		}
+		again := ranks(t, 2)
+		each(t, 2, func(rank int) (err error) {
+			if comms[rank], err = comms[rank].Reform(t.Context(), again[rank]); err != nil {
+				return err
+			}
+			if _, err := channels[rank].Reform(t.Context(), comms[rank]); err != nil {
+				return err
+			}
+			return errors.Join(all[rank].launch("meet", 1, 2, channels[rank].Handles), comms[rank].Synchronize(t.Context(), all[rank].stream),
+				all[rank].want(done, done), channels[rank].Close(), comms[rank].Close())
+		})
+		if t.Failed() {
+			t.Logf("the context ended in exchange %d", exchange)
+		}
+	}
 }
 
 // TestReformNever closes a communicator that Reform could not bring into a group.

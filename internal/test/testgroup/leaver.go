@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -16,6 +17,8 @@ type Leaver struct {
 	*bootstrap.Bootstrap
 	// Left reports whether it has ended in the latest call of Again.
 	Left bool
+	// Ends ends the context of the call, if it is not nil: an exchange that goes on for a while then is not left.
+	Ends func()
 
 	exchanges int  // so far
 	leaves    int  // the exchange, by its number; 0 for none
@@ -91,13 +94,25 @@ func (l *Leaver) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	l.Left = true
 	ended, end := context.WithCancel(ctx)
 	defer end()
+	if l.Ends != nil {
+		ended, end = ctx, func() {
+			l.Ends()
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
 	if !l.sent {
 		end()
 		return l.Bootstrap.AllGather(ended, mine)
 	}
-	if _, err := l.Bootstrap.AllGather(ctx, mine); err != nil {
+	all, err := l.Bootstrap.AllGather(context.WithoutCancel(ctx), mine)
+	if err != nil {
 		return nil, err
 	}
-	end()
+	if end(); ended.Err() == nil {
+		return all, nil
+	}
 	return nil, mscclgo.FromContext(ended, "test: all-gather", "after its part was sent").At(l.Rank(), mscclgo.NoRank)
 }
