@@ -23,21 +23,21 @@ type prepared struct {
 // prepareTogether makes a call that prepares others, of a name that is the same on all ranks: it tells all ranks what
 // each says of the call, in an exchange, and then does the rest. failed is why this rank's part failed, or nil. The caller
 // holds mu. Collective.
-func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed error, rest func(ctx context.Context, told []string) error) error {
+func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed error, rest func(ctx context.Context, texts []string) error) error {
 	ctx = native.Operation(ctx, r.comm, name)
 	p := &r.prepared
 	w := wire.NewWriter(len(mine) + 16)
 	w.U64(p.calls)
 	w.String(mine)
-	told, err := r.exchangeMost(ctx, name, string(w.Bytes()), r.mostContent()+16, failed)
+	texts, err := r.exchangeMost(ctx, name, string(w.Bytes()), r.mostContent()+16, failed)
 	if err != nil {
 		return err
 	}
 	least := p.calls
-	for rank, text := range told {
+	for rank, text := range texts {
 		read := wire.NewReader([]byte(text))
 		least = min(least, read.U64())
-		told[rank] = read.String(r.mostContent())
+		texts[rank] = read.String(r.mostContent())
 		if err := read.End(); err != nil {
 			return r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its message is malformed: %w", err)
 		}
@@ -47,7 +47,7 @@ func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed 
 	}
 	p.calls, p.drop = least, nil
 	if err == nil {
-		err = rest(ctx, told)
+		err = rest(ctx, texts)
 	}
 	if err != nil {
 		return errors.Join(err, p.undo())

@@ -65,14 +65,14 @@ func (o *Operation) prepareV(ctx context.Context) error {
 	r, c := o.runner, o.v
 	sends, receives, err := r.spansOf(prepareV, c)
 	var l launch
-	if err := r.prepareTogether(ctx, "prepare an all-to-all with counts", c.counts(), err, func(ctx context.Context, told []string) (err error) {
-		if err := r.matching(told); err != nil {
+	if err := r.prepareTogether(ctx, "prepare an all-to-all with counts", c.counts(), err, func(ctx context.Context, texts []string) (err error) {
+		if err := r.matching(texts); err != nil {
 			return err
 		}
 		if l, err = r.throughSlots(ctx, c.In, c.Out, sends, receives, c.Type, false, slotsChoice, c.Overlap); err != nil {
 			return wrap(r.comm, prepareV, err)
 		}
-		carried, number, before := o.tie != nil, o.number, r.preparedV
+		carried, number, before := o.validity != nil, o.number, r.preparedV
 		if !carried {
 			number = before + 1
 		}
@@ -202,17 +202,17 @@ func (c *AllToAllV) counts() string {
 
 // matching returns the error of counts, of all ranks, that do not match: the same on all
 // ranks.
-func (r *Runner) matching(told []string) error {
-	ranks := len(told)
-	for rank, text := range told {
+func (r *Runner) matching(texts []string) error {
+	ranks := len(texts)
+	for rank, text := range texts {
 		if len(text) != 1+16*ranks {
 			return r.because(rank, mscclgo.ErrRemote, prepareV, "its counts are malformed")
 		}
-		if text[0] != told[0][0] {
-			return r.because(rank, mscclgo.ErrInvalid, prepareV, "its elements are %v, those of rank 0 %v", Type(text[0]), Type(told[0][0]))
+		if text[0] != texts[0][0] {
+			return r.because(rank, mscclgo.ErrInvalid, prepareV, "its elements are %v, those of rank 0 %v", Type(text[0]), Type(texts[0][0]))
 		}
 	}
-	count := func(rank, k int) uint64 { return binary.LittleEndian.Uint64([]byte(told[rank][1+8*k : 9+8*k])) }
+	count := func(rank, k int) uint64 { return binary.LittleEndian.Uint64([]byte(texts[rank][1+8*k : 9+8*k])) }
 	for from := range ranks {
 		for to := range ranks {
 			if sent, received := count(from, to), count(to, ranks+from); sent != received {
@@ -303,7 +303,7 @@ func (r *Runner) tieV(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.calledV = r.tied(r.before.calledV, printOf(l, r.slotSizes, r.link, r.name))
+	r.calledV = r.validity(r.before.calledV, printOf(l, r.slotSizes, r.link, r.name))
 	return nil
 }
 

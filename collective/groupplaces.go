@@ -104,8 +104,8 @@ func (m *Memory) addresses() string {
 
 // readAddresses returns the number that a rank gives to a memory, and where it has mapped this rank's buffer, of what
 // it tells.
-func readAddresses(told string, rank, ranks int) (number uint64, at gpu.Ptr, err error) {
-	r := wire.NewReader([]byte(told))
+func readAddresses(text string, rank, ranks int) (number uint64, at gpu.Ptr, err error) {
+	r := wire.NewReader([]byte(text))
 	number = r.U64()
 	for i := range ranks {
 		if p := gpu.Ptr(r.U64()); i == rank {

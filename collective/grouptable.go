@@ -122,7 +122,7 @@ type groups struct {
 	work            groupTable
 	sends, receives [][]*message
 	order           []*message
-	tie             *tie // of launches
+	validity        *validity // of launches
 	// tables are for the messages of groups that have more than go with a kernel's parameters.
 	// The last one is used; graphs hold the addresses of those before.
 	tables []*gpu.Buffer
@@ -241,7 +241,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	handle.Watch.Channel = devicecode.MessageChannel
 	g.handle, g.shared = handle, box.peers()
 	g.box, g.tables = box, append([]*gpu.Buffer{table}, g.tables...)
-	g.tie = r.tied(r.before.groups, g.print(r))
+	g.validity = r.validity(r.before.groups, g.print(r))
 	return nil
 }
 
@@ -253,8 +253,8 @@ func (g *groups) loadedByAll(ctx context.Context, r *Runner) (all bool, err erro
 	if g.loaded() {
 		mine = yes
 	}
-	told, err := r.exchange(ctx, "prepare groups of sends and receives", mine, nil)
-	if err != nil || !slices.Contains(told, no) {
+	texts, err := r.exchange(ctx, "prepare groups of sends and receives", mine, nil)
+	if err != nil || !slices.Contains(texts, no) {
 		return err == nil, err
 	}
 	r.unload(groupFile.name)

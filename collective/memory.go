@@ -29,7 +29,7 @@ type Memory struct {
 	at          devicecode.PeerMemory // of what is no view; see peers
 	shared      *communicator.PeerMemory
 	theirs      []gpu.Ptr // by rank, where the others have mapped Buffer, or 0; nil for what Share did not make
-	placed      *tie      // of groups whose senders store there
+	placed      *validity // of groups whose senders store there
 	offered     bool      // there was such a group; written with the runner's mu held
 	whole       *Memory   // what a view is of, else nil
 	generation  uint64    // Runner.generation when it was shared or carried
@@ -73,12 +73,12 @@ func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
 	if failed == nil {
 		mine = string(binary.LittleEndian.AppendUint64(nil, m.number)) + m.addresses()
 	}
-	told, err := r.exchange(ctx, "share a buffer", mine, failed)
+	texts, err := r.exchange(ctx, "share a buffer", mine, failed)
 	if err != nil {
 		return err
 	}
 	at, number := make([]gpu.Ptr, r.comm.Size()), uint64(0)
-	for rank, theirs := range told {
+	for rank, theirs := range texts {
 		theirNumber, err := uint64(0), error(nil)
 		if theirNumber, at[rank], err = readAddresses(theirs, r.comm.Rank(), r.comm.Size()); err != nil {
 			return r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "its message is malformed: %w", err)
@@ -88,7 +88,7 @@ func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
 	if !r.mixed { // ranks on which an earlier call failed have lower ones
 		m.number = number
 	}
-	m.theirs, m.placed = at, r.tied(m.placed, printOf(m.Buffer, at))
+	m.theirs, m.placed = at, r.validity(m.placed, printOf(m.Buffer, at))
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (m *Memory) release() error {
 // the next. The caller holds the runner's mu.
 func (m *Memory) left() bool { return m.root().generation != m.runner.generation.Load() }
 
-// wrong implements use. A *tie tells of what was not carried.
+// wrong implements use. A *validity has the errors of memory that was not carried.
 func (m *Memory) wrong() string {
 	if m.over() {
 		return m.String() + usesClosed

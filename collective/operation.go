@@ -22,7 +22,7 @@ type Operation struct {
 	number   uint64     // among those that were prepared
 	choice   Choice     // with the blocks of the grid
 	memories [2]*Memory // of the call, or nil
-	tie      *tie       // nil before the first preparation
+	validity *validity  // nil before the first preparation
 	closed   atomic.Bool
 }
 
@@ -33,8 +33,8 @@ func (o *Operation) ready(l launch, choice Choice, op, description string, memor
 	choice.Blocks = l.shape.Grid.X
 	description += r.name
 	o.choice, o.memories = choice, memories
-	o.tie = r.tied(o.tie, printOf(l, description))
-	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.tie}, buffers: buffers[:], queue: l.queue}
+	o.validity = r.validity(o.validity, printOf(l, description))
+	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.validity}, buffers: buffers[:], queue: l.queue}
 	for _, m := range memories {
 		if m != nil {
 			o.uses = append(o.uses, m)
@@ -81,7 +81,7 @@ func (o *Operation) Launch(s *gpu.Stream) error {
 	if o.closed.Load() {
 		return r.invalidUse(o.op, "it is closed")
 	}
-	if o.tie.left() {
+	if o.validity.left() {
 		return r.invalidUse(o.op, "it was prepared in the group before: Operation.Reform carries it to this one, or prepare it again")
 	}
 	if err := r.checkStream(s, o.op); err != nil {
@@ -177,8 +177,8 @@ func (o *Operation) prepare(ctx context.Context) error {
 		err = r.invalid(&c, "prepare", err)
 	}
 	var l launch
-	if err := r.prepareTogether(ctx, "prepare a call", c.details(), err, func(ctx context.Context, told []string) (err error) {
-		if err := r.alike(told, "prepare a call"); err != nil || c.Count == 0 {
+	if err := r.prepareTogether(ctx, "prepare a call", c.details(), err, func(ctx context.Context, texts []string) (err error) {
+		if err := r.alike(texts, "prepare a call"); err != nil || c.Count == 0 {
 			return err
 		}
 		if l, err = r.prepare(ctx, &c, a); err != nil {

@@ -82,7 +82,7 @@ type orderedCall struct {
 	queue   func(*gpu.Stream) error
 }
 
-// use is something that calls use: a *Runner, a *Memory or a *tie.
+// use is something that calls use: a *Runner, a *Memory or a *validity.
 type use interface {
 	// wrong tells why graphs that hold such calls cannot be launched, or "".
 	wrong() string

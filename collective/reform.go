@@ -11,16 +11,16 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// inheritance is what a runner keeps from the groups before until its group takes it.
-type inheritance struct {
+// earlier is what a runner keeps from earlier groups until its new group takes it.
+type earlier struct {
 	comm     *communicator.Communicator // the last that it was a runner of, or nil
 	group    devicecode.Group
 	number   uint64
 	memories map[purpose]*Memory // of the runner's own
 	paths    map[pathKey]*hostPath
 	plans    map[planKey]*plan
-	calledV  *tie
-	groups   *tie
+	calledV  *validity
+	groups   *validity
 }
 
 // purpose is what memory of the runner's own is for.
@@ -46,7 +46,7 @@ func (r *Runner) own() map[purpose]*Memory {
 }
 
 // release frees what no group has taken.
-func (h *inheritance) release() error {
+func (h *earlier) release() error {
 	var errs []error
 	for _, path := range h.paths {
 		errs = append(errs, path.discard())
@@ -83,8 +83,8 @@ func (r *Runner) retire() error {
 	if r.calledV != nil {
 		h.calledV = r.calledV
 	}
-	if r.groups.tie != nil {
-		h.groups = r.groups.tie
+	if r.groups.validity != nil {
+		h.groups = r.groups.validity
 	}
 	r.inbox, r.slots, r.staging.in, r.staging.out, r.calledV = nil, nil, nil, nil, nil
 	r.groups = r.groups.retired()
@@ -181,7 +181,7 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 		number = r.order.next()
 	}
 	details := fmt.Sprintf("%d bytes of scratch, a tuning of sum %x and a bound of %d blocks", room, r.tuning.sum(), r.maxBlocks)
-	all, err := r.countAll(ctx, r.census(details, carried, number), err)
+	all, err := r.introduceAll(ctx, r.introduction(details, carried, number), err)
 	if err != nil {
 		return false, err
 	}
@@ -196,9 +196,9 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 	}
 	captured = carried && comm.Rank() == h.comm.Rank() && comm.Size() == h.comm.Size() && group == h.group && r.number == h.number && !r.dropped
 	for _, p := range h.plans {
-		captured = captured && !p.tie.left()
+		captured = captured && !p.validity.left()
 	}
-	for _, t := range []*tie{h.calledV, h.groups} {
+	for _, t := range []*validity{h.calledV, h.groups} {
 		captured = captured && (t == nil || !t.left())
 	}
 	h.plans, h.calledV, h.groups = map[planKey]*plan{}, nil, nil
@@ -207,7 +207,7 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 }
 
 // prepareAll prepares what any rank has from the group before, on all ranks, and waits for all. Collective.
-func (r *Runner) prepareAll(ctx context.Context, all census) error {
+func (r *Runner) prepareAll(ctx context.Context, all introduction) error {
 	if !all.carried {
 		return nil
 	}
@@ -261,7 +261,7 @@ func (r *Runner) allocate(ctx context.Context, at purpose, bytes, zeros uint64) 
 		}
 	}
 	if err != nil {
-		if m != nil && m.shared == nil && m.Buffer != nil { // else it is still inherited
+		if m != nil && m.shared == nil && m.Buffer != nil { // else it is still kept for the next group
 			err = errors.Join(err, m.Buffer.Close())
 		}
 		return nil, err
@@ -346,10 +346,10 @@ func (o *Operation) Reform(ctx context.Context) (captured bool, err error) {
 	switch {
 	case o.closed.Load():
 		return false, r.invalidUse(op, "it is closed")
-	case !o.tie.left():
+	case !o.validity.left():
 		return false, r.invalidUse(op, "the operation is of the runner's group already")
 	}
-	before := o.tie
+	before := o.validity
 	if o.v != nil {
 		err = o.prepareV(ctx)
 	} else {
@@ -358,5 +358,5 @@ func (o *Operation) Reform(ctx context.Context) (captured bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return o.tie == before, nil
+	return o.validity == before, nil
 }

@@ -78,11 +78,11 @@ type Runner struct {
 	memories  map[*Memory]bool     // that are open
 	numbers   uint64               // of memories so far
 	preparedV uint64               // all-to-alls with counts so far
-	calledV   *tie                 // of those on any buffers; nil before the first
+	calledV   *validity            // of those on any buffers; nil before the first
 	closed    atomic.Bool          // written with mu held
 
 	generation atomic.Uint64 // counts the groups that the runner has left; written with mu held
-	before     inheritance
+	before     earlier
 	left       []func() error // close what calls have made that failed on other ranks
 	joining    bool           // Reform has failed, or is under way
 	mixed      bool           // some ranks have come into the group by Reform
@@ -226,9 +226,9 @@ func (r *Runner) wrong() string {
 
 // The bounds of a rank's part in an exchange, in bytes.
 const (
-	mostText   = 8192
-	mostName   = 256
-	mostCensus = 64 << 10
+	mostText         = 8192
+	mostName         = 256
+	mostIntroduction = 64 << 10
 )
 
 // mostContent bounds what a rank tells: a text, or the counts of an all-to-all.
@@ -261,7 +261,7 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 		return nil, errors.Join(failed, err)
 	}
 	op := "collective: " + name
-	told := make([]string, len(all))
+	texts := make([]string, len(all))
 	for rank, b := range all {
 		read := wire.NewReader(b)
 		if err := sameStep(read, r.comm.Rank(), rank, op, cut(name, mostName)); err != nil {
@@ -269,15 +269,15 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 			return nil, errors.Join(failed, err)
 		}
 		ok := read.Bool()
-		told[rank] = read.String(most)
+		texts[rank] = read.String(most)
 		if err := read.End(); err != nil {
 			return nil, r.because(rank, mscclgo.ErrRemote, op, "its message is malformed: %w", err)
 		}
 		if !ok && failed == nil {
-			failed = r.because(rank, mscclgo.ErrRemote, op, "its part failed: %s", told[rank])
+			failed = r.because(rank, mscclgo.ErrRemote, op, "its part failed: %s", texts[rank])
 		}
 	}
-	return told, failed
+	return texts, failed
 }
 
 // sameStep reads the name of the step that a rank is in, and returns an error if it is another than this
@@ -306,17 +306,17 @@ func (r *Runner) because(rank int, kind mscclgo.Kind, op, format string, args ..
 
 // agree compares what all ranks say about a call. Collective.
 func (r *Runner) agree(ctx context.Context, name, mine string, failed error) error {
-	told, err := r.exchange(ctx, name, mine, failed)
+	texts, err := r.exchange(ctx, name, mine, failed)
 	if err != nil {
 		return err
 	}
-	return r.alike(told, name)
+	return r.alike(texts, name)
 }
 
-// alike returns an error unless all ranks have told the same in a step of that name.
-func (r *Runner) alike(told []string, name string) error {
-	mine := told[r.comm.Rank()]
-	for rank, theirs := range told {
+// alike returns an error unless the texts of all ranks are the same in a step of that name.
+func (r *Runner) alike(texts []string, name string) error {
+	mine := texts[r.comm.Rank()]
+	for rank, theirs := range texts {
 		if theirs != mine {
 			return r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", theirs, mine)
 		}

@@ -366,7 +366,7 @@ func TestPrintsOfPlans(t *testing.T) {
 		var plan *plan
 		for _, plan = range r.plans {
 		}
-		before := plan.tie.print
+		before := plan.validity.print
 		if err := r.AllReduce(stream, b, b, 100, I32, Sum); err != nil {
 			return err
 		}
@@ -376,7 +376,7 @@ func TestPrintsOfPlans(t *testing.T) {
 		if err := plan.bindTo(ctx, nil); err != nil {
 			return err
 		}
-		if plan.tie.print != before {
+		if plan.validity.print != before {
 			t.Error("another call's staging has changed the broadcast's print")
 		}
 		return errors.Join(stream.Synchronize(ctx), stream.Close())

@@ -127,8 +127,8 @@ func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 	if len(mine) > mostText {
 		mine = fmt.Sprintf("%d calls of sum %x", len(calls), sha256.Sum256([]byte(mine)))
 	}
-	return r.prepareTogether(ctx, name, mine, nil, func(ctx context.Context, told []string) error {
-		if err := r.alike(told, name); err != nil {
+	return r.prepareTogether(ctx, name, mine, nil, func(ctx context.Context, texts []string) error {
+		if err := r.alike(texts, name); err != nil {
 			return err
 		}
 		for _, key := range keys {
@@ -178,7 +178,7 @@ type plan struct {
 	reach     reach
 	piece     uint64 // bytes of a part that are moved at a time
 	staged    [2]*launch
-	tie       *tie
+	validity  *validity
 
 	in, out *gpu.Buffer // of the call under way
 	from    gpu.Ptr     // the addresses that steps are for

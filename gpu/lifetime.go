@@ -30,8 +30,8 @@ func (l *lifetime) end() bool {
 	return first
 }
 
-// door returns the gate, which is closed when the lifetime ends.
-func (l *lifetime) door() *native.Gate {
+// nativeGate returns the gate, which is closed when the lifetime ends.
+func (l *lifetime) nativeGate() *native.Gate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gate == nil {

@@ -81,7 +81,7 @@ func init() {
 	native.LaunchPacked = func(k, s, cfg any, args []byte) error {
 		return k.(*Kernel).launchPacked(s.(*Stream), *cfg.(*LaunchConfig), args)
 	}
-	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
+	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.nativeGate() }
 }
 
 // renew implements native.Renew.

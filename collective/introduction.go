@@ -10,9 +10,9 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// census is what a rank tells the others of its runner when it comes into a group: what must be alike,
+// introduction is what a rank tells the others of its runner when it joins a group: what must be alike,
 // and what it has from the group before.
-type census struct {
+type introduction struct {
 	details                     string
 	carried                     bool // it comes by Reform
 	number, memories, preparedV uint64
@@ -20,9 +20,9 @@ type census struct {
 	plans                       []planKey // sorted
 }
 
-// census returns the rank's own. number is what it proposes for that of the runner.
-func (r *Runner) census(details string, carried bool, number uint64) census {
-	c := census{
+// introduction returns this rank's. number is the number that it proposes for the runner.
+func (r *Runner) introduction(details string, carried bool, number uint64) introduction {
+	c := introduction{
 		details: details, carried: carried, number: number, memories: r.numbers, preparedV: r.preparedV,
 		calledV: r.before.calledV != nil, groups: r.before.groups != nil,
 	}
@@ -38,7 +38,7 @@ func (k planKey) compare(o planKey) int {
 	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.typ, o.typ), cmp.Compare(k.op, o.op), cmp.Compare(k.count, o.count), cmp.Compare(k.root, o.root))
 }
 
-func (c *census) encode() string {
+func (c *introduction) encode() string {
 	w := wire.NewWriter(len(c.details) + 64 + len(c.plans)*planKeyBytes)
 	w.String(c.details)
 	w.Bool(c.carried)
@@ -60,7 +60,7 @@ func (c *census) encode() string {
 
 const planKeyBytes = 15
 
-func decodeCensus(text string) (c census, err error) {
+func decodeIntroduction(text string) (c introduction, err error) {
 	r := wire.NewReader([]byte(text))
 	c.details, c.carried = r.String(mostText), r.Bool()
 	for _, v := range []*uint64{&c.number, &c.memories, &c.preparedV} {
@@ -77,21 +77,21 @@ func decodeCensus(text string) (c census, err error) {
 	return c, r.End()
 }
 
-// countAll exchanges the ranks' censuses, and returns what they come to: all that any rank has. The number
-// is that of the lowest rank that comes by Reform, or the largest that is proposed. Collective.
-func (r *Runner) countAll(ctx context.Context, mine census, failed error) (all census, err error) {
+// introduceAll exchanges the ranks' introductions, and returns their union. Its number is the number of the
+// lowest rank that comes by Reform, or the largest that is proposed. Collective.
+func (r *Runner) introduceAll(ctx context.Context, mine introduction, failed error) (all introduction, err error) {
 	const name = "make a runner"
-	told, err := r.exchangeMost(ctx, name, mine.encode(), mostCensus, failed)
+	texts, err := r.exchangeMost(ctx, name, mine.encode(), mostIntroduction, failed)
 	if err != nil {
-		return census{}, err
+		return introduction{}, err
 	}
-	for rank, text := range told {
-		c, err := decodeCensus(text)
+	for rank, text := range texts {
+		c, err := decodeIntroduction(text)
 		if err != nil {
-			return census{}, r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its message is malformed: %w", err)
+			return introduction{}, r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its message is malformed: %w", err)
 		}
 		if c.details != mine.details {
-			return census{}, r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", c.details, mine.details)
+			return introduction{}, r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", c.details, mine.details)
 		}
 		switch {
 		case c.carried && !all.carried:
@@ -109,9 +109,9 @@ func (r *Runner) countAll(ctx context.Context, mine census, failed error) (all c
 	return all, nil
 }
 
-// numbered returns the number that all ranks give to what they make together: that which the lowest
-// rank has that carries it from the group before, or, if all make it, the largest that is proposed.
-// Collective in groups into which ranks have come by Reform; elsewhere all have the same.
+// numbered returns the number that all ranks give to an object which they make together. If ranks carry the
+// object from the group before, it is the lowest such rank's number, and otherwise the largest that is proposed.
+// Collective in groups that ranks have joined by Reform; elsewhere all have the same.
 func (r *Runner) numbered(ctx context.Context, name string, carried bool, mine uint64) (uint64, error) {
 	if !r.mixed {
 		return mine, nil
@@ -119,12 +119,12 @@ func (r *Runner) numbered(ctx context.Context, name string, carried bool, mine u
 	w := wire.NewWriter(9)
 	w.Bool(carried)
 	w.U64(mine)
-	told, err := r.exchange(ctx, name, string(w.Bytes()), nil)
+	texts, err := r.exchange(ctx, name, string(w.Bytes()), nil)
 	if err != nil {
 		return 0, err
 	}
 	largest := uint64(0)
-	for rank, text := range told {
+	for rank, text := range texts {
 		read := wire.NewReader([]byte(text))
 		carried, number := read.Bool(), read.U64()
 		if err := read.End(); err != nil {

@@ -10,31 +10,31 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// tie is what graphs hold on to that a call was captured in: they are right as long as it is of the
-// runner's group. Reform makes it one of the next group if the call is launched as before there.
-type tie struct {
+// validity says whether graphs in which a call was captured are right: they are as long as it is of the
+// runner's group. Reform carries it to the next group if the call is launched as before there.
+type validity struct {
 	r          *Runner
 	print      fingerprint
 	generation atomic.Uint64 // Runner.generation when it was right
 }
 
-// left reports whether the tie is of a group that the runner has left.
-func (t *tie) left() bool { return t.generation.Load() != t.r.generation.Load() }
+// left reports whether it is of a group that the runner has left.
+func (t *validity) left() bool { return t.generation.Load() != t.r.generation.Load() }
 
 // wrong implements use.
-func (t *tie) wrong() string {
+func (t *validity) wrong() string {
 	if t.left() {
 		return "it was captured in a group before, and its calls were not carried to this one, or are done otherwise here: capture it again"
 	}
 	return ""
 }
 
-// tied returns the tie of what has this print in the runner's group: the one of the group before, if
+// validity returns the validity of what has this print in the runner's group: the earlier group's, if
 // there is one and nothing has changed.
-func (r *Runner) tied(before *tie, print fingerprint) *tie {
+func (r *Runner) validity(before *validity, print fingerprint) *validity {
 	t := before
 	if t == nil || t.print != print {
-		t = &tie{r: r, print: print}
+		t = &validity{r: r, print: print}
 	}
 	t.generation.Store(r.generation.Load())
 	return t
@@ -70,7 +70,7 @@ func printOf(of ...any) (f fingerprint) {
 	return f
 }
 
-// bindTo sets the plan's tie, to that of the same call's plan in the group before if that has one. The
+// bindTo sets the plan's validity. before is the same call's plan in the group before, or nil. The
 // plan is loaded.
 func (p *plan) bindTo(ctx context.Context, before *plan) error {
 	r, c := p.r, p.call
@@ -100,11 +100,11 @@ func (p *plan) bindTo(ctx context.Context, before *plan) error {
 		c.stride, c.Count = c.part(), min(p.piece, c.part())/uint64(c.Type.Size())
 		of = append(of, r.launchOf(&c, p.algorithm, p.kernel, p.fit, in, out))
 	}
-	var old *tie
+	var old *validity
 	if before != nil {
-		old = before.tie
+		old = before.validity
 	}
-	p.tie = r.tied(old, printOf(of...))
-	p.uses = []use{r, p.tie}
+	p.validity = r.validity(old, printOf(of...))
+	p.uses = []use{r, p.validity}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 // FuzzMessages decodes what ranks tell each other of runners, links and memories: what can be decoded is
 // encoded to the same again.
 func FuzzMessages(f *testing.F) {
-	c := census{
+	c := introduction{
 		details: "4096 bytes of scratch", carried: true, number: 2, memories: 3, preparedV: 4, groups: true,
 		plans: []planKey{{kind: AllReduce, typ: F16, op: Max, count: 1 << 40}, {kind: Broadcast, count: 1, root: 7}},
 	}
@@ -21,12 +21,12 @@ func FuzzMessages(f *testing.F) {
 	f.Add(w.Bytes())
 	f.Add(make([]byte, 3*8))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if c, err := decodeCensus(string(b)); err == nil {
-			again, err := decodeCensus(c.encode())
+		if c, err := decodeIntroduction(string(b)); err == nil {
+			again, err := decodeIntroduction(c.encode())
 			if err != nil {
 				t.Fatal(err)
 			}
-			testcmp.Equal(t, "a census", again.encode(), c.encode())
+			testcmp.Equal(t, "an introduction", again.encode(), c.encode())
 		}
 		r := wire.NewReader(b)
 		if f := decodeFabric(r); r.End() == nil {
