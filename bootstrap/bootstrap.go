@@ -154,7 +154,7 @@ func (b *Bootstrap) close() {
 	for _, p := range b.peers {
 		for c := range p.conns {
 			switch f := b.failure; {
-			case dead[p.rank], f != nil && f.rank == p.rank && f.seenBy != p.rank:
+			case dead[p.rank], f != nil && f.Peer() == p.rank:
 				c.nc.SetDeadline(time.Now().Add(newsPatience)) // it has failed, as others say: it may never read
 			case f == nil:
 				c.leave(time.Now())

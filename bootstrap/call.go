@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // firstTell is how long a collective waits before it tells its neighbours for whom.
@@ -32,7 +33,7 @@ type collectiveCalls struct {
 // begun.
 type callState struct {
 	call   *call         // nil before it begins here
-	left   *departure    // the first that this rank heard of
+	left   *watch.Fact   // of the first that left it, of which this rank heard
 	news   []*outgoing   // what carries it to the neighbours
 	awaits map[int][]int // by neighbour: the ranks that it waits for
 }
@@ -196,7 +197,7 @@ func (c *call) tell(again bool) {
 	}
 	c.told = append([]int{}, awaited...)
 	pending := c.pending()
-	c.b.tellNeighbours(frame{kind: frameAwaits, tag: c.number, payload: encodeAwaits(awaited)}, func(peer int) bool {
+	c.b.tellNeighbours(frame{kind: frameAwaits, tag: c.number, payload: watch.Fact{Rank: c.b.rank, Kind: mscclgo.ErrTimeout, Peers: awaited}.Encode()}, func(peer int) bool {
 		return !slices.Contains(pending, peer)
 	})
 }
@@ -234,10 +235,10 @@ func (c *call) verdict(err error) error {
 	left := c.state.left
 	b.calls.mu.Unlock()
 	switch {
-	case left != nil && c.outer.Err() == nil && !b.Left(left.rank) && (errors.Is(err, context.Canceled) || b.failedBy(left.rank)):
+	case left != nil && c.outer.Err() == nil && !b.Left(left.Rank) && (errors.Is(err, context.Canceled) || b.failedBy(left.Rank)):
 		// Also if the group has failed since, because that rank ended with its call.
 		b.awaitNews(c)
-		return left.err(c)
+		return c.leftBy(left)
 	case b.Err() != nil && (errors.Is(err, context.Canceled) || c.outer.Err() != nil):
 		return b.errFailed(c.op)
 	case b.Err() != nil || b.isClosing():
@@ -256,11 +257,20 @@ func (c *call) verdict(err error) error {
 			e.Peer = awaited[0]
 		}
 	case left != nil:
-		return left.err(c)
+		return c.leftBy(left)
 	}
-	b.callLeft(b.rank, c.number, departure{rank: b.rank, kind: e.Kind, awaited: awaited, text: ownText(e)})
+	f := watch.Fact{Rank: b.rank, Kind: e.Kind, Text: ownText(e)}
+	if e.Kind == mscclgo.ErrTimeout {
+		f.Peers = awaited
+	}
+	b.callLeft(b.rank, c.number, f)
 	b.awaitNews(c)
 	return e
+}
+
+// leftBy returns the error of a call that another rank has left.
+func (c *call) leftBy(left *watch.Fact) error {
+	return left.Left(c.op, c.b.rank, fmt.Sprintf("call %d", c.number))
 }
 
 // awaitNews returns when the neighbours have been sent why c ends: this process may end
@@ -276,7 +286,7 @@ func (b *Bootstrap) awaitNews(c *call) {
 func (b *Bootstrap) failedBy(rank int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.failure != nil && b.failure.rank == rank
+	return b.failure != nil && b.failure.Culprit() == rank
 }
 
 // Left reports whether a rank has left the group in good order, as far as this one knows:

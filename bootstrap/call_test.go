@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 )
 
@@ -190,15 +189,4 @@ func nothingKnown(t *testing.T, bs []*Bootstrap) {
 		}
 		b.calls.mu.Unlock()
 	}
-}
-
-func FuzzDeparture(f *testing.F) {
-	f.Add(departure{rank: 3, kind: mscclgo.ErrTimeout, awaited: []int{1, 2}, text: "time is up"}.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if d, err := decodeDeparture(b, 4); err == nil {
-			if diff := cmp.Diff(b, d.encode()); diff != "" {
-				t.Fatalf("it reads as another (-want +got):\n%s", diff)
-			}
-		}
-	})
 }

@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // protocolVersion is the version of claims and frames.
-const protocolVersion = 4
+const protocolVersion = 5
 
 // A role is what a connection is for.
 type role uint8
@@ -21,7 +22,7 @@ const (
 )
 
 // toRendezvous stands for the acceptor's rank where that is the rendezvous.
-const toRendezvous = 1<<32 - 1
+const toRendezvous = watch.Rendezvous
 
 // A claim is who dials whom, and for what.
 type claim struct {

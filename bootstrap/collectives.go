@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/race"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -85,12 +86,12 @@ func (c *call) failIfLeft(peer int, err error) error {
 	if left {
 		text := fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)
 		b.calls.mu.Lock()
-		if d := c.state.left; d != nil && d.rank == peer {
-			text += ", which it had left: " + d.text
-			err = d.err(c)
+		if d := c.state.left; d != nil && d.Rank == peer {
+			text += ", which it had left: " + d.Text
+			err = c.leftBy(d)
 		}
 		b.calls.mu.Unlock()
-		b.fail(failure{rank: peer, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text})
+		b.fail(watch.Lost(b.rank, peer, text))
 	}
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // lateReader is a connection from which nothing is read until it may be, as by a process that gets
@@ -45,7 +45,7 @@ func TestNewsBehindABrokenWrite(t *testing.T) {
 			return nil
 		})
 	}()
-	if _, err := theirs.Write(failure{rank: 2, seenBy: 1, kind: mscclgo.ErrRemote, text: "why"}.frame().encode()); err != nil {
+	if _, err := theirs.Write(failed(watch.Lost(1, 2, "why")).encode()); err != nil {
 		t.Fatal(err)
 	}
 	theirs.(*net.TCPConn).SetLinger(0) // a reset, as where something of this rank's was not read

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // DefaultTimeout is how long Connect waits for all ranks if Options.Timeout is
@@ -304,7 +305,7 @@ func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error
 	case frameTable:
 		return decodeTable(f.payload, j.o.Size)
 	case frameRefused:
-		v, err := decodeRefusal(f.payload)
+		v, err := watch.DecodeFact(f.payload, MaxSize)
 		if err != nil {
 			return nil, err
 		}
@@ -314,15 +315,15 @@ func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error
 }
 
 // refused returns this rank's error for a refusal. A fault of the system is one of a peer, unless it is this rank's.
-func (j *joiner) refused(v refusal) error {
+func (j *joiner) refused(v watch.Fact) error {
 	switch {
-	case v.kind == mscclgo.ErrSystem && v.rank == j.o.Rank:
-		v.rank = mscclgo.NoRank
-	case v.kind == mscclgo.ErrSystem:
-		v.kind = mscclgo.ErrRemote
+	case v.Kind == mscclgo.ErrSystem && v.Peer() == j.o.Rank:
+		v.Peers = nil
+	case v.Kind == mscclgo.ErrSystem:
+		v.Kind = mscclgo.ErrRemote
 	}
 	j.report(v)
-	return mscclgo.Errorf(v.kind, opConnect, "%s", v.text).At(j.o.Rank, v.rank)
+	return mscclgo.Errorf(v.Kind, opConnect, "%s", v.Text).At(j.o.Rank, v.Peer())
 }
 
 // dial tries all addresses of the rendezvous at the same time and keeps the first

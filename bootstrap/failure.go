@@ -2,12 +2,10 @@ package bootstrap
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/blame"
-	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 const (
@@ -20,33 +18,11 @@ const (
 // A failure is the reason why the group failed. A rank keeps the first that it
 // learns of.
 type failure struct {
-	rank   int          // the rank that failed
-	seenBy int          // the rank that noticed; the same as rank if it called Abort
-	kind   mscclgo.Kind // of all ranks' errors
-	text   string       // why
-	cause  error        // on the rank that called Abort, what it was called with
-	told   time.Time    // when this rank told its neighbours
+	watch.Fact
+	told time.Time // when this rank told its neighbours
 }
 
-func (f failure) frame() frame {
-	var w wire.Writer
-	w.U32(uint32(f.seenBy))
-	w.U8(uint8(f.kind))
-	w.String(clip(f.text, maxReason))
-	return frame{kind: frameFailed, tag: uint64(f.rank), payload: w.Bytes()}
-}
-
-func decodeFailure(rank int, b []byte) (failure, error) {
-	r := wire.NewReader(b)
-	f := failure{rank: rank, seenBy: int(r.U32()), kind: mscclgo.Kind(r.U8()), text: r.String(maxReason)}
-	if f.kind < mscclgo.ErrInvalid || f.kind > mscclgo.ErrSystem {
-		r.Fail(errors.New("a failure has another kind"))
-	}
-	if err := r.End(); err != nil {
-		return f, fmt.Errorf("malformed news of a failure: %w", err)
-	}
-	return f, nil
-}
+func failed(f watch.Fact) frame { return frame{kind: frameFailed, payload: f.Encode()} }
 
 // Done returns a channel that is closed when the group fails, and not by Close.
 func (b *Bootstrap) Done() <-chan struct{} { return b.failed }
@@ -66,23 +42,7 @@ func (b *Bootstrap) Err() error {
 
 // errFailed is the error of an op on a failed group.
 func (b *Bootstrap) errFailed(op string) error {
-	f := b.failure // set before failed was closed, and never again
-	peer, why := f.rank, error(nil)
-	switch {
-	case f.rank == b.rank && f.cause != nil:
-		peer, why = mscclgo.NoRank, fmt.Errorf("this rank aborted the group: %w", f.cause)
-	case f.rank == b.rank:
-		who := fmt.Sprintf("rank %d", f.seenBy)
-		if f.seenBy == toRendezvous {
-			who = "the rendezvous"
-		}
-		peer, why = mscclgo.NoRank, fmt.Errorf("%s considers this rank failed: %s", who, f.text)
-	case f.cause != nil:
-		why = fmt.Errorf("rank %d failed: %w", f.rank, f.cause)
-	default:
-		why = fmt.Errorf("rank %d failed: %s", f.rank, f.text)
-	}
-	return mscclgo.Errorf(f.kind, op, "%w", &blame.By{Rank: f.rank, Err: why}).At(b.rank, peer)
+	return b.failure.Failed(op, b.rank) // set before failed was closed, and never again
 }
 
 // Abort fails the group with cause: all ranks' Done channels are closed, and their
@@ -94,7 +54,7 @@ func (b *Bootstrap) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause was passed")
 	}
-	b.Blame(blame.Culprit(cause, b.rank), cause)
+	b.Blame(watch.Culprit(cause, b.rank), cause)
 }
 
 // Blame fails the group as Abort does, for the failure of another rank that this one has
@@ -104,11 +64,7 @@ func (b *Bootstrap) Blame(rank int, cause error) {
 	if rank < 0 || rank >= b.size {
 		rank = b.rank
 	}
-	kind := mscclgo.ErrRemote
-	if rank == b.rank {
-		kind = mscclgo.ErrAborted
-	}
-	awaitSent(b.fail(failure{rank: rank, seenBy: b.rank, kind: blame.Kind(cause, kind), text: cause.Error(), cause: cause}), abortPatience)
+	awaitSent(b.fail(watch.Blamed(b.rank, rank, cause)), abortPatience)
 }
 
 // fail makes f the group's failure, unless it has one, and sends it to the
@@ -118,7 +74,7 @@ func (b *Bootstrap) Blame(rank int, cause error) {
 // left has a rank that was connected to a dead one. And it reaches them before the
 // end of this process can, which would look like a failure of this rank: a program
 // often ends when a call fails, so calls fail once the news is sent.
-func (b *Bootstrap) fail(f failure) []*outgoing {
+func (b *Bootstrap) fail(f watch.Fact) []*outgoing {
 	b.mu.Lock()
 	earlier := b.failure != nil
 	if earlier || b.closing {
@@ -128,11 +84,10 @@ func (b *Bootstrap) fail(f failure) []*outgoing {
 		}
 		return nil
 	}
-	f.told = time.Now()
-	b.failure = &f
-	news := b.tellAll(f.frame())
+	b.failure = &failure{f, time.Now()}
+	news := b.tellAll(failed(f))
 	b.mu.Unlock()
-	b.log.Error("bootstrap: the group failed", "failed", f.rank, "seen by", f.seenBy, "why", f.text)
+	b.log.Error("bootstrap: the group failed", "failed", f.Culprit(), "seen by", f.Rank, "why", f.Text)
 	b.report(f)
 	awaitSent(news, newsPatience)
 	close(b.failed)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // verdictPatience bounds how long a rank that cannot be connected waits for the
@@ -80,16 +81,14 @@ func (f *formation) listen() {
 	switch {
 	case linked:
 	case err != nil && f.nc.silent.Load():
-		b.fail(failure{rank: 0, seenBy: b.rank, kind: mscclgo.ErrRemote,
-			text: "the rendezvous, which it holds, has given no sign of life before the ranks were connected: is it stopped?"})
+		b.fail(watch.Lost(b.rank, 0, "the rendezvous, which it holds, has given no sign of life before the ranks were connected: is it stopped?"))
 	case err != nil && b.id.hosted && b.rank != 0 && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
 		// Else each rank would take the next above, which ends because of it, for dead.
-		b.fail(failure{rank: 0, seenBy: b.rank, kind: mscclgo.ErrRemote,
-			text: fmt.Sprintf("the rendezvous, which it holds, ended before the ranks were connected: its process has ended (%v)", err)})
+		b.fail(watch.Lost(b.rank, 0, fmt.Sprintf("the rendezvous, which it holds, ended before the ranks were connected: its process has ended (%v)", err)))
 	case err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
 		f.alone(err)
-	case err == nil && news.kind == frameFailed && news.tag < uint64(b.size):
-		if why, err := decodeFailure(int(news.tag), news.payload); err == nil {
+	case err == nil && news.kind == frameFailed:
+		if why, err := watch.DecodeFact(news.payload, b.size); err == nil {
 			b.fail(why)
 		}
 	}
@@ -104,8 +103,7 @@ func (f *formation) alone(err error) {
 	case <-f.over:
 	case <-b.failed:
 	case <-patience.C:
-		b.fail(failure{rank: b.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote,
-			text: fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected (%v)", err)})
+		b.fail(watch.Lost(toRendezvous, b.rank, fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected (%v)", err)))
 	}
 }
 
@@ -124,7 +122,7 @@ func (f *formation) report() {
 	default:
 	}
 	<-f.b.failed
-	f.send(f.b.failure.frame())
+	f.send(failed(f.b.failure.Fact))
 	<-f.ended // the deadline ends it
 }
 
@@ -185,11 +183,9 @@ func (f *formation) failed(ctx context.Context, err error, awaited []int) error 
 		b.Abort(err)
 		return err
 	case ctx.Err() != nil:
-		b.fail(failure{rank: awaited[0], seenBy: b.rank, kind: mscclgo.ErrTimeout,
-			text: fmt.Sprintf("rank %d's time to connect was up, and it waited for %s", b.rank, rankList(awaited))})
+		b.fail(watch.About(b.rank, mscclgo.ErrTimeout, awaited[0], fmt.Sprintf("rank %d's time to connect was up, and it waited for %s", b.rank, rankList(awaited))))
 	default:
-		b.fail(failure{rank: awaited[0], seenBy: b.rank, kind: mscclgo.ErrRemote,
-			text: fmt.Sprintf("rank %d could not connect to it: %v", b.rank, err)})
+		b.fail(watch.Lost(b.rank, awaited[0], fmt.Sprintf("rank %d could not connect to it: %v", b.rank, err)))
 	}
 	return b.errFailed(opConnect)
 }

@@ -23,13 +23,13 @@ const (
 	frameLeft       frameKind = 4 // tag: the rank that left in good order
 	frameFailed     frameKind = 5 // tag: the rank that failed; payload: why
 	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows
-	frameCallLeft   frameKind = 7 // tag: the collective's number; payload: departure
-	frameAwaits     frameKind = 8 // tag: the collective's number; payload: the ranks that the sender waits for
+	frameCallLeft   frameKind = 7 // tag: the collective's number; payload: watch.Fact
+	frameAwaits     frameKind = 8 // tag: the collective's number; payload: watch.Fact of the ranks that the sender waits for
 	frameAsk        frameKind = 9 // is to be answered by frameAlive
 
 	frameJoin      frameKind = 16 // payload: joinMessage
 	frameTable     frameKind = 17 // payload: encodeTable
-	frameRefused   frameKind = 18 // payload: refusal
+	frameRefused   frameKind = 18 // payload: watch.Fact
 	frameConnected frameKind = 19 // the rank is connected to the others
 	frameAlive     frameKind = 20 // a sign of life of either
 
@@ -42,7 +42,7 @@ const (
 
 const (
 	frameHeaderSize = 1 + 3 + 4 + 8
-	maxReason       = 4 << 10 // bytes of text for why a rank failed
+	maxNews         = 8 << 10
 	maxTable        = 16 << 20
 )
 
@@ -55,10 +55,8 @@ func (k frameKind) limit() int {
 		return MaxMessage
 	case frameCollective:
 		return MaxMessage + collectiveHeaderSize
-	case frameFailed, frameJoin, frameRefused, frameCallLeft, frameCome, frameAssigned:
-		return 2 * maxReason
-	case frameAwaits:
-		return 4 * maxAwaits
+	case frameFailed, frameJoin, frameRefused, frameCallLeft, frameAwaits, frameCome, frameAssigned:
+		return maxNews
 	case frameTable:
 		return maxTable
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -127,24 +126,6 @@ func FuzzTable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if addrs, err := decodeTable(b, 2); err == nil {
 			same(t, b, encodeTable(addrs))
-		}
-	})
-}
-
-func FuzzRefusal(f *testing.F) {
-	f.Add(refusal{mscclgo.ErrTimeout, 3, "ranks 3"}.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if v, err := decodeRefusal(b); err == nil {
-			same(t, b, v.encode())
-		}
-	})
-}
-
-func FuzzFailure(f *testing.F) {
-	f.Add(failure{rank: 3, seenBy: 1, kind: mscclgo.ErrTimeout, text: "gone"}.frame().payload)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if v, err := decodeFailure(3, b); err == nil {
-			same(t, b, v.frame().payload)
 		}
 	})
 }

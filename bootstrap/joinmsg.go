@@ -1,11 +1,11 @@
 package bootstrap
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -104,36 +104,9 @@ func decodeTable(b []byte, size int) ([]string, error) {
 	return addrs, nil
 }
 
-// A refusal is the reason why a group could not form.
-type refusal struct {
-	kind mscclgo.Kind
-	rank int // whose fault it is, or NoRank
-	text string
-}
-
-func (v refusal) encode() []byte {
-	var w wire.Writer
-	w.U8(uint8(v.kind))
-	w.U32(uint32(int32(v.rank)))
-	w.String(clip(v.text, maxReason))
-	return w.Bytes()
-}
-
-func decodeRefusal(b []byte) (refusal, error) {
-	r := wire.NewReader(b)
-	v := refusal{kind: mscclgo.Kind(r.U8()), rank: int(int32(r.U32())), text: r.String(maxReason)}
-	if err := r.End(); err != nil {
-		return v, fmt.Errorf("malformed refusal: %w", err)
-	}
-	switch v.kind {
-	case mscclgo.ErrInvalid, mscclgo.ErrTimeout, mscclgo.ErrAborted, mscclgo.ErrRemote, mscclgo.ErrSystem:
-	default:
-		return v, errors.New("malformed refusal: a rendezvous has none of that kind")
-	}
-	if v.rank < mscclgo.NoRank || v.rank >= MaxSize {
-		return v, fmt.Errorf("malformed refusal: the fault of rank %d", v.rank)
-	}
-	return v, nil
+// refusal is the reason why a group could not form. rank is whose fault it is, or NoRank.
+func refusal(kind mscclgo.Kind, rank int, text string) watch.Fact {
+	return watch.About(toRendezvous, kind, rank, text)
 }
 
 // clip shortens s to at most n bytes.

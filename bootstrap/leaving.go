@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 const (
@@ -128,7 +128,7 @@ func (b *Bootstrap) seek(p *peer) {
 	dead := !p.left && len(p.conns) == 0
 	b.mu.Unlock()
 	if dead {
-		b.fail(failure{rank: p.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: fmt.Sprintf("it cannot be reached and has not left in good order: its process has ended (%v)", err)})
+		b.fail(watch.Lost(b.rank, p.rank, fmt.Sprintf("it cannot be reached and has not left in good order: its process has ended (%v)", err)))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // lostTime is how long a rank whose connection to the rendezvous broke, or that lost
@@ -98,9 +99,9 @@ func (r *Rendezvous) serve(m *member) {
 		return
 	}
 	f, err := m.readMember()
-	var why failure
-	if err == nil && f.kind == frameFailed && f.tag < uint64(m.join.size) {
-		why, err = decodeFailure(int(f.tag), f.payload)
+	var why watch.Fact
+	if err == nil && f.kind == frameFailed {
+		why, err = watch.DecodeFact(f.payload, m.join.size)
 	} else if err == nil && f.kind != frameGoodbye && f.kind != frameConnected {
 		err = fmt.Errorf("it sent a frame of kind %d", f.kind)
 	}
@@ -119,15 +120,14 @@ func (r *Rendezvous) serve(m *member) {
 			r.finish()
 		}
 	case err == nil && f.kind == frameGoodbye:
-		r.fail(failure{rank: m.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it gave up before the ranks were connected"})
+		r.fail(watch.Lost(toRendezvous, m.rank, "it gave up before the ranks were connected"))
 	case r.table == nil: // also if it says that it is connected, to whom it cannot be
 		r.log.Warn("bootstrap: the rendezvous lost a rank before the others came", "rank", m.rank, "from", m.join.addr)
 		r.lost[m.rank] = time.AfterFunc(lostTime, func() { r.lose(m) })
 	case err == nil:
 		r.fail(why)
 	default:
-		r.fail(failure{rank: m.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote,
-			text: fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected: its process, at %s, has ended", m.join.addr)})
+		r.fail(watch.Lost(toRendezvous, m.rank, fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected: its process, at %s, has ended", m.join.addr)))
 	}
 }
 
@@ -138,8 +138,8 @@ func (r *Rendezvous) lose(m *member) {
 	if r.lost[m.rank] == nil || r.closed {
 		return
 	}
-	r.refuse(refusal{mscclgo.ErrRemote, m.rank, fmt.Sprintf(
-		"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)}, m.rank)
+	r.refuse(refusal(mscclgo.ErrRemote, m.rank, fmt.Sprintf(
+		"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)), m.rank)
 }
 
 // noJoin notes that a rank has proved that it is of the group, and then has not joined it: its
@@ -159,8 +159,8 @@ func (r *Rendezvous) noJoin(rank int, from net.Addr) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.lost[rank] != nil && !r.closed {
-			r.refuse(refusal{mscclgo.ErrRemote, rank, fmt.Sprintf(
-				"rank %d, without which the group cannot form, came from %v and then was silent: its process has ended or is stopped, or its host is silent", rank, from)}, rank)
+			r.refuse(refusal(mscclgo.ErrRemote, rank, fmt.Sprintf(
+				"rank %d, without which the group cannot form, came from %v and then was silent: its process has ended or is stopped, or its host is silent", rank, from)), rank)
 		}
 	})
 }
@@ -179,12 +179,12 @@ func (r *Rendezvous) Ended(rank int, how string) {
 	case r.members[rank] == nil:
 		r.ended[rank] = how
 	default:
-		r.fail(failure{rank: rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it " + how + " before the ranks were connected"})
+		r.fail(watch.Lost(toRendezvous, rank, "it "+how+" before the ranks were connected"))
 	}
 }
 
-func endedEarly(rank int, how string) refusal {
-	return refusal{mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before all ranks had come", rank, how)}
+func endedEarly(rank int, how string) watch.Fact {
+	return refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before all ranks had come", rank, how))
 }
 
 // Stopped tells the ranks that came that the process of one has been stopped by a signal
@@ -204,10 +204,10 @@ func (r *Rendezvous) Stopped(rank, process int, since time.Time) (told bool) {
 	case !impatient || r.closed || r.refused != nil || r.failure != nil || rank < 0 || rank >= r.size:
 		return false
 	case r.table == nil:
-		r.refuse(refusal{mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d, without which the group cannot form, %s", rank, text)})
+		r.refuse(refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d, without which the group cannot form, %s", rank, text)))
 		return true
 	case r.members[rank] != nil:
-		r.fail(failure{rank: rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it " + text})
+		r.fail(watch.Lost(toRendezvous, rank, "it "+text))
 		return true
 	}
 	return false
@@ -215,15 +215,15 @@ func (r *Rendezvous) Stopped(rank, process int, since time.Time) (told bool) {
 
 // fail tells the ranks of a complete group that are not connected yet why they will not
 // be. The first failure counts.
-func (r *Rendezvous) fail(f failure) {
+func (r *Rendezvous) fail(f watch.Fact) {
 	if r.failure != nil {
 		return
 	}
 	r.failure = &f
 	r.finish()
-	r.log.Error("bootstrap: the group failed before it was connected", "failed", f.rank, "why", f.text)
+	r.log.Error("bootstrap: the group failed before it was connected", "failed", f.Culprit(), "why", f.Text)
 	for _, m := range r.members {
-		m.answer(f.frame())
+		m.answer(failed(f))
 	}
 }
 
@@ -283,15 +283,15 @@ func (r *Rendezvous) admit(m *member) bool {
 		return false
 	case r.refused != nil:
 		late := *r.refused
-		if late.kind != mscclgo.ErrInvalid && late.kind != mscclgo.ErrSystem { // these are not of time
-			late.text = fmt.Sprintf("this rank came too late: the group gave up at %s, %v ago: %s",
-				r.gaveUp.Format(time.TimeOnly), time.Since(r.gaveUp).Round(time.Millisecond), late.text)
+		if late.Kind != mscclgo.ErrInvalid && late.Kind != mscclgo.ErrSystem { // these are not of time
+			late.Text = fmt.Sprintf("this rank came too late: the group gave up at %s, %v ago: %s",
+				r.gaveUp.Format(time.TimeOnly), time.Since(r.gaveUp).Round(time.Millisecond), late.Text)
 		}
 		r.tell(m, late)
 		return true
 	case r.table != nil && r.failure != nil:
-		r.tell(m, refusal{r.failure.kind, r.failure.rank, fmt.Sprintf(
-			"this rank came too late: the group of %d ranks was complete and rank %d failed: %s", r.size, r.failure.rank, r.failure.text)})
+		r.tell(m, refusal(r.failure.Kind, r.failure.Culprit(), fmt.Sprintf(
+			"this rank came too late: the group of %d ranks was complete and rank %d failed: %s", r.size, r.failure.Culprit(), r.failure.Text)))
 		return true
 	case r.table != nil:
 		text := fmt.Sprintf("the group of %d ranks is complete already", r.size)
@@ -300,7 +300,7 @@ func (r *Rendezvous) admit(m *member) bool {
 		} else {
 			text += fmt.Sprintf("; rank %d is at %s: is there a second rank %d, or is the unique id of an earlier run?", m.rank, r.addrs[m.rank], m.rank)
 		}
-		r.tell(m, refusal{mscclgo.ErrInvalid, mscclgo.NoRank, text})
+		r.tell(m, refusal(mscclgo.ErrInvalid, mscclgo.NoRank, text))
 		return true
 	case len(r.members) == 0 && len(r.lost) == 0:
 		r.size, r.tls, r.first = m.join.size, m.join.tls, m.rank
@@ -312,13 +312,13 @@ func (r *Rendezvous) admit(m *member) bool {
 		old.nc.Close() // it lost that connection and tries again
 	}
 	if r.met != nil && !r.hasMet(m) {
-		r.tell(m, refusal{mscclgo.ErrInvalid, mscclgo.NoRank, fmt.Sprintf(
-			"the processes of a group meet here for another one, and rank %d is none of them: is there a second rank %d, or is the unique id of an earlier run?", m.rank, m.rank)})
+		r.tell(m, refusal(mscclgo.ErrInvalid, mscclgo.NoRank, fmt.Sprintf(
+			"the processes of a group meet here for another one, and rank %d is none of them: is there a second rank %d, or is the unique id of an earlier run?", m.rank, m.rank)))
 		return true
 	}
 	if text := r.conflict(m); text != "" {
 		r.log.Error("bootstrap: the group cannot form", "err", text)
-		r.refuse(refusal{mscclgo.ErrInvalid, mscclgo.NoRank, text})
+		r.refuse(refusal(mscclgo.ErrInvalid, mscclgo.NoRank, text))
 		r.tell(m, *r.refused)
 		return true
 	}
@@ -410,7 +410,7 @@ func (r *Rendezvous) complete() {
 
 // refuse ends the rendezvous for all ranks that came and will come, unless it has
 // ended already. Nobody waits until the ranks in gone have heard.
-func (r *Rendezvous) refuse(why refusal, gone ...int) {
+func (r *Rendezvous) refuse(why watch.Fact, gone ...int) {
 	if r.table != nil || r.refused != nil {
 		return
 	}
@@ -425,8 +425,8 @@ func (r *Rendezvous) refuse(why refusal, gone ...int) {
 }
 
 // tell answers m with a refusal.
-func (r *Rendezvous) tell(m *member, why refusal) {
-	m.answer(frame{kind: frameRefused, payload: why.encode()})
+func (r *Rendezvous) tell(m *member, why watch.Fact) {
+	m.answer(frame{kind: frameRefused, payload: why.Encode()})
 	r.told[m.rank] = true
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -457,12 +457,11 @@ func (r *Rendezvous) expire() {
 			missing = append(missing, rank)
 		}
 	}
-	why := refusal{mscclgo.ErrTimeout, mscclgo.NoRank, fmt.Sprintf("%d of %d ranks did not come: %s",
-		len(missing), r.size, rankList(missing))}
+	late := mscclgo.NoRank
 	if len(missing) == 1 {
-		why.rank = missing[0]
+		late = missing[0]
 	}
-	r.refuse(why, missing...)
+	r.refuse(refusal(mscclgo.ErrTimeout, late, fmt.Sprintf("%d of %d ranks did not come: %s", len(missing), r.size, rankList(missing))), missing...)
 }
 
 // awaitRefused returns when the ranks of a group that cannot form have heard why, or after patience. Rank 0, which

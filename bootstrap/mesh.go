@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // dialPatience bounds the attempts to reach a peer, where the heartbeat time-out is not longer:
@@ -72,7 +73,7 @@ func (b *Bootstrap) establish(c *conn) {
 		}
 	}
 	if b.failure != nil {
-		c.enqueue(b.failure.frame())
+		c.enqueue(failed(b.failure.Fact))
 	}
 	if b.closing {
 		c.enqueue(frame{kind: frameGoodbye})
@@ -168,17 +169,17 @@ func (b *Bootstrap) handle(c *conn, f frame) error {
 		}
 		return b.deliver(mailKey{p.rank, frameCollective, f.tag}, f.payload)
 	case frameCallLeft:
-		d, err := decodeDeparture(f.payload, b.size)
+		left, err := watch.DecodeFact(f.payload, b.size)
 		if err != nil {
 			return err
 		}
-		b.callLeft(p.rank, f.tag, d)
+		b.callLeft(p.rank, f.tag, left)
 	case frameAwaits:
-		awaited, err := decodeAwaits(f.payload, b.size)
+		waits, err := watch.DecodeFact(f.payload, b.size)
 		if err != nil {
 			return err
 		}
-		b.calls.note(f.tag, p.rank, awaited)
+		b.calls.note(f.tag, p.rank, waits.Peers)
 	case frameAsk:
 		b.mu.Lock() // so that a rank which hangs there gives no sign
 		// The peer looks at the connection on which it asks, which need not be that on which this rank sends.
@@ -187,15 +188,13 @@ func (b *Bootstrap) handle(c *conn, f frame) error {
 	case frameAlive: // that it came was counted
 	case frameGoodbye:
 		b.noteLeft(p.rank, "it said goodbye")
-	case frameLeft, frameFailed:
+	case frameLeft:
 		if f.tag >= uint64(b.size) {
 			return fmt.Errorf("news of rank %d in a group of %d", f.tag, b.size)
 		}
-		if f.kind == frameLeft {
-			b.noteLeft(int(f.tag), fmt.Sprintf("rank %d reported it", p.rank))
-			return nil
-		}
-		why, err := decodeFailure(int(f.tag), f.payload)
+		b.noteLeft(int(f.tag), fmt.Sprintf("rank %d reported it", p.rank))
+	case frameFailed:
+		why, err := watch.DecodeFact(f.payload, b.size)
 		if err != nil {
 			return err
 		}
@@ -211,8 +210,8 @@ func (b *Bootstrap) deliver(key mailKey, message []byte) error {
 	if b.inbox.put(key, message) {
 		return nil
 	}
-	b.fail(failure{rank: b.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: fmt.Sprintf(
-		"more than %d MiB of messages from rank %d have not been received, the last with tag %d", maxUnreceived>>20, key.peer, key.tag)})
+	b.fail(watch.Lost(b.rank, b.rank, fmt.Sprintf(
+		"more than %d MiB of messages from rank %d have not been received, the last with tag %d", maxUnreceived>>20, key.peer, key.tag)))
 	return fmt.Errorf("more than %d MiB of its messages have not been received", maxUnreceived>>20)
 }
 

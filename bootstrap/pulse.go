@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/grace"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 const (
@@ -131,7 +132,7 @@ func (b *Bootstrap) watchNeighbours() {
 				if peer, since := b.lossy(); peer == rank && !since.IsZero() {
 					text += "; its host does not acknowledge what it is sent, as where large messages do not pass, since MTUs of interfaces and switches differ"
 				}
-				b.fail(failure{rank: rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text})
+				b.fail(watch.Lost(b.rank, rank, text))
 			}
 		}
 	}
@@ -253,8 +254,8 @@ func (r *Rendezvous) look() {
 	}
 	text := fmt.Sprintf("has given no sign of life for %v: its process, at %s, is stopped, or its host is silent", quiet.join.silence, quiet.join.addr)
 	if r.table == nil {
-		r.refuse(refusal{mscclgo.ErrRemote, quiet.rank, fmt.Sprintf("rank %d, without which the group cannot form, %s", quiet.rank, text)})
+		r.refuse(refusal(mscclgo.ErrRemote, quiet.rank, fmt.Sprintf("rank %d, without which the group cannot form, %s", quiet.rank, text)))
 	} else {
-		r.fail(failure{rank: quiet.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "before the ranks were connected it " + text})
+		r.fail(watch.Lost(toRendezvous, quiet.rank, "before the ranks were connected it "+text))
 	}
 }

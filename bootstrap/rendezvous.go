@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // A Rendezvous is where the ranks of one group find each other. Each rank sends
@@ -48,10 +49,10 @@ type Rendezvous struct {
 	lost    map[int]*time.Timer
 	table   []byte         // set when the group is complete
 	addrs   []string       // what is in it
-	refused *refusal       // set when the group can no longer form
+	refused *watch.Fact    // set when the group can no longer form
 	gaveUp  time.Time      // when refused was set
 	told    map[int]bool   // the ranks that heard the refusal
-	failure *failure       // of a complete group that did not connect
+	failure *watch.Fact    // of a complete group that did not connect
 	met     [][16]byte     // the processes of the last group that was complete, by rank
 	ended   map[int]string // of those, how the ones ended that were connected
 	timer   *time.Timer
@@ -179,9 +180,9 @@ func (r *Rendezvous) Close() error {
 	}
 	r.acc.Stop()
 	r.mu.Lock()
-	why := refusal{kind: mscclgo.ErrAborted, rank: mscclgo.NoRank, text: "the rendezvous was closed before all ranks had come"}
+	why := refusal(mscclgo.ErrAborted, mscclgo.NoRank, "the rendezvous was closed before all ranks had come")
 	if r.id.hosted {
-		why.rank, why.text = 0, "rank 0, which holds the rendezvous, left before all ranks had come"
+		why = refusal(mscclgo.ErrAborted, 0, "rank 0, which holds the rendezvous, left before all ranks had come")
 	}
 	r.refuse(why)
 	if r.timer != nil {

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/blame"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // lastFailed is the number of the group of this process that has failed last, or nil.
@@ -12,22 +12,22 @@ var lastFailed atomic.Pointer[[groupSize]byte]
 
 // report tells this process's launcher why the group failed, if this rank is the one
 // that noticed. The launcher could only guess: it sees which process ends first.
-func (b *Bootstrap) report(f failure) {
+func (b *Bootstrap) report(f watch.Fact) {
 	group := b.Group()
 	lastFailed.Store(&group)
-	if f.seenBy == b.rank {
-		blame.Send(blame.Report{Group: group, Rank: uint32(f.rank), Text: f.text})
+	if f.Rank == b.rank {
+		watch.Send(watch.Report{Group: group, Rank: uint32(f.Culprit()), Text: f.Text})
 	}
 }
 
 // report tells this process's launcher which rank kept the group from forming, which may have ended well.
-func (j *joiner) report(v refusal) {
-	if v.kind != mscclgo.ErrRemote || v.rank == mscclgo.NoRank || v.rank == j.o.Rank {
+func (j *joiner) report(v watch.Fact) {
+	if v.Kind != mscclgo.ErrRemote || v.Peer() == mscclgo.NoRank || v.Peer() == j.o.Rank {
 		return
 	}
 	group := j.o.ID.group
 	lastFailed.Store(&group)
-	blame.Send(blame.Report{Group: group, Rank: uint32(v.rank), Text: v.text})
+	watch.Send(watch.Report{Group: group, Rank: uint32(v.Peer()), Text: v.Text})
 }
 
 // takeBack has the launcher forget why the group failed before, now that all its ranks have met
@@ -36,6 +36,6 @@ func (j *joiner) report(v refusal) {
 func (b *Bootstrap) takeBack() {
 	if last := lastFailed.Load(); b.rank == 0 && last != nil && *last == b.Group() {
 		lastFailed.CompareAndSwap(last, nil)
-		blame.Send(blame.Report{Group: b.Group(), Rank: blame.Forget})
+		watch.Send(watch.Report{Group: b.Group(), Rank: watch.Forget})
 	}
 }

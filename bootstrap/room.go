@@ -6,6 +6,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // short ends the rendezvous because it cannot accept ranks, which would wait for it until their time is up.
@@ -37,18 +38,18 @@ func (r *Rendezvous) expect(size int) {
 }
 
 // fault returns the refusal for a fault of the process that has the rendezvous.
-func (r *Rendezvous) fault(text string) refusal {
+func (r *Rendezvous) fault(text string) watch.Fact {
 	if r.id.hosted {
-		return refusal{mscclgo.ErrSystem, 0, "rank 0, which holds the rendezvous, " + text}
+		return refusal(mscclgo.ErrSystem, 0, "rank 0, which holds the rendezvous, "+text)
 	}
-	return refusal{mscclgo.ErrSystem, mscclgo.NoRank, "the process that holds the rendezvous " + text}
+	return refusal(mscclgo.ErrSystem, mscclgo.NoRank, "the process that holds the rendezvous "+text)
 }
 
 // giveUp ends the rendezvous of a rank 0 that does not come to it itself, because of err.
 func (r *Rendezvous) giveUp(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refuse(refusal{mscclgo.ErrRemote, 0, "rank 0, which holds the rendezvous, cannot join the group: " + err.Error()})
+	r.refuse(refusal(mscclgo.ErrRemote, 0, "rank 0, which holds the rendezvous, cannot join the group: "+err.Error()))
 }
 
 // unlessRefused returns a context that ends with ctx, and when the group can no longer form: rank 0 hears of that
@@ -67,7 +68,7 @@ func (r *Rendezvous) unlessRefused(ctx context.Context) (context.Context, contex
 }
 
 // why returns why the group can no longer form, or nil.
-func (r *Rendezvous) why() *refusal {
+func (r *Rendezvous) why() *watch.Fact {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.refused

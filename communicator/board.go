@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // A board is memory that the ranks of a host share to compare their calls. The
@@ -74,7 +74,7 @@ type boardPulse struct {
 // boardStatus is an encoded status.
 type boardStatus struct {
 	length uint64
-	words  [verdict.MaxBytes / 8]uint64
+	words  [watch.MaxBytes / 8]uint64
 }
 
 // gone is the beat of a rank that has left in good order.
@@ -183,7 +183,7 @@ func (b *board) ask(questions uint64) { atomic.StoreUint64(&b.head.asked, questi
 // turnOf returns a number that changes with a rank's status.
 func (b *board) turnOf(rank int) uint64 { return atomic.LoadUint64(&b.pulses[rank].turn) }
 
-// report stores a rank's status, of at most verdict.MaxBytes. The one before stays readable
+// report stores a rank's status, of at most watch.MaxBytes. The one before stays readable
 // meanwhile, also if this process is stopped.
 func (b *board) report(rank int, status []byte) {
 	p := &b.pulses[rank]
@@ -207,7 +207,7 @@ func (b *board) statusOf(rank int) []byte {
 	for range 100 {
 		turn := atomic.LoadUint64(&p.turn)
 		s := &p.statuses[turn%2]
-		n := min(atomic.LoadUint64(&s.length), verdict.MaxBytes)
+		n := min(atomic.LoadUint64(&s.length), watch.MaxBytes)
 		words := (n + 7) / 8
 		status := make([]byte, 0, words*8)
 		for i := range words {

@@ -11,7 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/procfs"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 func init() { native.ReadBoard = readBoard }
@@ -22,7 +22,7 @@ func init() { native.ReadBoard = readBoard }
 // help of the ranks, which may be stopped, and is gone with the last process.
 
 // readBoard returns the job of a board's file.
-func readBoard(file *os.File) (*verdict.Job, error) {
+func readBoard(file *os.File) (*watch.Job, error) {
 	const op = "communicator: read a board"
 	var stat unix.Stat_t
 	fd := int(file.Fd())
@@ -52,17 +52,17 @@ const (
 )
 
 // job returns what the board shows.
-func (b *board) job(now time.Time) *verdict.Job {
-	j := &verdict.Job{ID: b.head.job, Started: time.UnixMilli(int64(min(b.head.started, 1<<50)))}
+func (b *board) job(now time.Time) *watch.Job {
+	j := &watch.Job{ID: b.head.job, Started: time.UnixMilli(int64(min(b.head.started, 1<<50)))}
 	namespace, host := pidNamespace(), hostName()
 	for rank := range b.pulses {
 		beat := b.beatOf(rank)
-		r := verdict.Rank{Left: beat == gone}
+		r := watch.Rank{Left: beat == gone}
 		heard := time.Duration(0)
 		if begun := beat != 0 && beat != gone; begun {
 			heard = max(now.Sub(time.UnixMilli(int64(min(beat, 1<<50)))), 0)
 		}
-		if s, err := verdict.Decode(b.statusOf(rank)); err == nil {
+		if s, err := watch.Decode(b.statusOf(rank)); err == nil {
 			r.Status = s
 			if s.Host == host && s.Namespace == namespace && namespace != 0 && !r.Left {
 				r.Stopped, r.Runs, r.Silent = procfs.Stopped(int(s.Process)), procfs.Runs(int(s.Process)), heard
@@ -86,7 +86,7 @@ func pidNamespace() uint64 {
 // hostName returns the machine's name as statuses have it.
 func hostName() string {
 	name, _ := os.Hostname()
-	return verdict.Printable(name[:min(len(name), verdict.MaxName)])
+	return watch.Printable(name[:min(len(name), watch.MaxName)])
 }
 
 // boardFile makes the memory file of a board.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // TestReadBoard reads a board of two of three ranks, and files that are not boards.
@@ -29,9 +29,9 @@ func TestReadBoard(t *testing.T) {
 	defer s.close()
 	now := time.Now()
 	*s.head = boardHead{version: boardVersion, ranks: 2, group: 3, job: 77, started: uint64(now.UnixMilli())}
-	s.report(0, (&verdict.Status{Process: uint32(os.Getpid()), Namespace: pidNamespace(), Host: hostName(), Call: 5}).Encode())
+	s.report(0, (&watch.Status{Process: uint32(os.Getpid()), Namespace: pidNamespace(), Host: hostName(), Call: 5}).Encode())
 	s.beat(0, uint64(now.Add(-time.Minute).UnixMilli()))
-	s.report(1, (&verdict.Status{Process: uint32(os.Getpid()), Namespace: pidNamespace(), Host: "another", Call: 6}).Encode())
+	s.report(1, (&watch.Status{Process: uint32(os.Getpid()), Namespace: pidNamespace(), Host: "another", Call: 6}).Encode())
 	s.beat(1, gone)
 	j, err := readBoard(file)
 	if err != nil {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -134,14 +134,6 @@ type starGather struct {
 
 const gatherOp = "communicator: all-gather"
 
-// A departure is why a rank has left a call.
-type departure struct {
-	rank int
-	kind mscclgo.Kind
-	peer int // for which it waited, or NoRank
-	text string
-}
-
 func (s *starGather) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
 	tag := gatherTag + s.calls.Add(1)
 	all, waiting, left, err := s.gather(ctx, tag, data)
@@ -150,20 +142,16 @@ func (s *starGather) AllGather(ctx context.Context, data []byte) ([][]byte, erro
 	case left != nil:
 		s.tell(ctx, tag, waiting, *left)
 	case ctx.Err() != nil:
-		d := departure{rank: s.boot.Rank(), kind: mscclgo.KindOf(err), peer: mscclgo.NoRank, text: err.Error()}
-		if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
-			d.peer = e.Peer
-		}
-		s.tell(ctx, tag, waiting, d)
+		s.tell(ctx, tag, waiting, watch.FactOf(err, s.boot.Rank(), s.boot.Size()))
 	default: // the bootstrap has failed
 		s.boot.Abort(err)
 	}
 	return all, err
 }
 
-// gather does a call. After an error, waiting are the ranks that wait for this one, and left is the
-// departure of another that it comes of.
-func (s *starGather) gather(ctx context.Context, tag uint64, data []byte) (all [][]byte, waiting []int, left *departure, err error) {
+// gather does a call. After an error, waiting are the ranks that wait for this one, and left tells of another
+// that has left the call.
+func (s *starGather) gather(ctx context.Context, tag uint64, data []byte) (all [][]byte, waiting []int, left *watch.Fact, err error) {
 	rank, size := s.boot.Rank(), s.boot.Size()
 	if rank > 0 {
 		w := wire.NewWriter(len(data) + 1)
@@ -202,7 +190,7 @@ func (s *starGather) gather(ctx context.Context, tag uint64, data []byte) (all [
 }
 
 // recv returns the content of the next message from a rank, or which rank has left the call.
-func (s *starGather) recv(ctx context.Context, peer int, tag uint64) (content []byte, left *departure, err error) {
+func (s *starGather) recv(ctx context.Context, peer int, tag uint64) (content []byte, left *watch.Fact, err error) {
 	b, err := s.boot.Recv(ctx, peer, tag)
 	if err != nil {
 		return nil, nil, err
@@ -212,35 +200,22 @@ func (s *starGather) recv(ctx context.Context, peer int, tag uint64) (content []
 		content = r.Raw(r.Len())
 		return content, nil, s.malformed(peer, r.End())
 	}
-	d := &departure{rank: int(r.U32()), kind: mscclgo.Kind(r.U8()), peer: int(r.U32()) - 1, text: r.String(maxReason)}
-	if most := max(d.rank, d.peer); most >= s.boot.Size() {
-		r.Fail(fmt.Errorf("it names rank %d of %d", most, s.boot.Size()))
-	}
-	if err := s.malformed(peer, r.End()); err != nil {
+	f, err := watch.DecodeFact(r.Raw(r.Len()), s.boot.Size())
+	if err := s.malformed(peer, err); err != nil {
 		return nil, nil, err
 	}
-	// As in package bootstrap: whose time was up names the rank for which it waited, but not on that rank.
-	kind, culprit := mscclgo.ErrRemote, d.rank
-	if d.kind == mscclgo.ErrTimeout && d.peer != mscclgo.NoRank {
-		if kind, culprit = d.kind, d.peer; culprit == s.boot.Rank() {
-			culprit = mscclgo.NoRank
-		}
-	}
-	return nil, d, mscclgo.Errorf(kind, gatherOp, "rank %d left the call: %s", d.rank, d.text).At(s.boot.Rank(), culprit)
+	return nil, &f, f.Left(gatherOp, s.boot.Rank(), "the call")
 }
 
 // tell tells ranks that wait for this one that a rank has left a call.
-func (s *starGather) tell(ctx context.Context, tag uint64, waiting []int, d departure) {
+func (s *starGather) tell(ctx context.Context, tag uint64, waiting []int, left watch.Fact) {
 	w := wire.NewWriter(64)
 	w.Bool(false)
-	w.U32(uint32(d.rank))
-	w.U8(uint8(d.kind))
-	w.U32(uint32(d.peer + 1))
-	w.String(d.text[:min(len(d.text), maxReason)])
+	w.Raw(left.Encode())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), newsPatience)
 	defer cancel()
 	for _, peer := range waiting {
-		if peer != d.rank {
+		if peer != left.Rank {
 			_ = s.boot.Send(ctx, peer, tag, w.Bytes()) // one that is dead needs no news
 		}
 	}

@@ -118,7 +118,7 @@ func TestOwnBootstrapBlame(t *testing.T) {
 		case 0:
 			failing(t, rank, err, mscclgo.ErrTimeout, "rank 0, peer 10", says)
 		case n - 1:
-			failing(t, rank, err, mscclgo.ErrTimeout, "another rank considers this rank failed", says)
+			failing(t, rank, err, mscclgo.ErrTimeout, "rank 0 considers this rank failed", says)
 		default:
 			failing(t, rank, err, mscclgo.ErrTimeout, fmt.Sprintf("rank %d, peer 10", rank), says)
 		}
@@ -264,7 +264,7 @@ func TestOwnBootstrapFails(t *testing.T) {
 	start := time.Now()
 	for rank, err := range outcomes(t, 3, func(rank int) error { return comms[rank].Barrier(t.Context()) }) {
 		if rank == 0 {
-			failing(t, rank, err, mscclgo.ErrRemote, "another rank considers this rank failed", "rank 1, peer 0", "the queue is full")
+			failing(t, rank, err, mscclgo.ErrRemote, "rank 1 considers this rank failed", "rank 1, peer 0", "the queue is full")
 			continue
 		}
 		failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 0", rank), "rank 0 failed", "the queue is full")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -101,7 +102,7 @@ func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte
 	if len(all) != c.Size() {
 		return nil, k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the bootstrap's AllGather returned %d messages, the group has %d ranks", len(all), c.Size()), false
 	}
-	contents, headers, parts := make([][]byte, len(all)), make([]header, len(all)), make([]*partFailure, len(all))
+	contents, headers, parts := make([][]byte, len(all)), make([]header, len(all)), make([]*watch.Fact, len(all))
 	for rank, b := range all {
 		if headers[rank], contents[rank], parts[rank], err = k.read(rank, b); err != nil {
 			if k.name != closing { // otherwise the ranks that go on detect it
@@ -281,9 +282,7 @@ func (k *call) contribution(mine []byte, failed error) []byte {
 	if failed == nil {
 		w.Blob(mine)
 	} else {
-		f := newPartFailure(failed, k.c.Size())
-		w.String(f.text[:min(len(f.text), maxReason)])
-		w.U32(uint32(f.peer + 1))
+		w.Blob(watch.FactOf(failed, k.c.Rank(), k.c.Size()).Encode())
 	}
 	return w.Bytes()
 }
@@ -299,18 +298,18 @@ type header struct {
 
 // read decodes a rank's contribution: the content, or why its part failed. The error is of a contribution that
 // does not belong to this call, nor to another step of its operation.
-func (k *call) read(rank int, b []byte) (h header, content []byte, failed *partFailure, err error) {
+func (k *call) read(rank int, b []byte) (h header, content []byte, failed *watch.Fact, err error) {
 	r := wire.NewReader(b)
 	h = header{number: r.U64(), operation: r.String(maxName), step: r.U32(), name: r.String(maxName), last: readClaim(rank, r)}
 	ok := r.Bool()
 	content = r.Blob(maxContribution)
-	if !ok {
-		failed = &partFailure{string(content), int(r.U32()) - 1}
-		if failed.peer >= k.c.Size() {
-			r.Fail(fmt.Errorf("it names rank %d of %d", failed.peer, k.c.Size()))
-		}
+	err = r.End()
+	if !ok && err == nil {
+		var f watch.Fact
+		f, err = watch.DecodeFact(content, k.c.Size())
+		failed = &f
 	}
-	if err := r.End(); err != nil {
+	if err != nil {
 		return h, nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 	}
 	switch {

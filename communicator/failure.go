@@ -11,9 +11,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // failure is the group's failure state on this rank: the words in pinned memory by
@@ -136,7 +135,7 @@ func (f *failure) look() {
 
 // blame fails the group by a verdict. peer is the rank that the error names where the
 // verdict names none, or this one.
-func (f *failure) blame(kind mscclgo.Kind, op string, v verdict.Verdict, peer int) {
+func (f *failure) blame(kind mscclgo.Kind, op string, v watch.Verdict, peer int) {
 	rank := f.boot.Rank()
 	if v.Culprit != mscclgo.NoRank && v.Culprit != rank {
 		peer = v.Culprit
@@ -317,7 +316,7 @@ func (c *Communicator) Abort(err error) {
 	if c.usable(op) != nil {
 		return
 	}
-	kind := blame.Kind(err, mscclgo.ErrAborted)
+	kind := watch.KindOr(err, mscclgo.ErrAborted)
 	if culprit, ours := c.ofOther(kind, op, err); ours != nil {
 		if culprit == mscclgo.NoRank {
 			culprit = c.Rank()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // A family is the groups of a rank that came of one of them, the outer group, by Split. A rank that
@@ -22,7 +22,7 @@ type family struct {
 
 // told is what an observer tells of its rank: waits for ranks by their numbers in the outer group.
 type told struct {
-	waits []verdict.Wait
+	waits []watch.Wait
 	at    time.Time
 	over  bool // the group has failed, and these were its last
 }
@@ -61,14 +61,14 @@ func (o *observer) adopt(child *observer, numbers []int) {
 }
 
 // tell has the family know what this rank's kernels and exchange wait for. The caller holds mu.
-func (o *observer) tell(own *verdict.Status, now time.Time) {
+func (o *observer) tell(own *watch.Status, now time.Time) {
 	k := o.kin.Load()
 	if k == nil {
 		return
 	}
 	waits := slices.Concat(own.Waits, o.exchangeWaits(own, now))
-	slices.SortStableFunc(waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
-	waits = slices.DeleteFunc(waits, func(w verdict.Wait) bool { return w.Peer < 0 || w.Peer >= len(k.numbers) })
+	slices.SortStableFunc(waits, func(a, b watch.Wait) int { return cmp.Compare(b.For, a.For) })
+	waits = slices.DeleteFunc(waits, func(w watch.Wait) bool { return w.Peer < 0 || w.Peer >= len(k.numbers) })
 	waits = waits[:min(len(waits), mostTold)]
 	for i := range waits {
 		waits[i].Peer = k.numbers[waits[i].Peer]
@@ -80,18 +80,18 @@ func (o *observer) tell(own *verdict.Status, now time.Time) {
 
 // exchangeWaits returns this rank's waits in an exchange that has lasted, or that ended by its
 // deadline a moment ago: the rank may do something else since. The caller holds mu.
-func (o *observer) exchangeWaits(own *verdict.Status, now time.Time) []verdict.Wait {
+func (o *observer) exchangeWaits(own *watch.Status, now time.Time) []watch.Wait {
 	if own.ExchangeEnded && now.Sub(o.exchanging.ended) > askedFor || !own.ExchangeEnded && own.Exchanging < o.stuck() {
 		return nil
 	}
-	ranks := make([]verdict.Rank, len(o.lives))
+	ranks := make([]watch.Rank, len(o.lives))
 	for i := range ranks {
-		if s, err := verdict.Decode(o.board.statusOf(i)); err == nil {
+		if s, err := watch.Decode(o.board.statusOf(i)); err == nil {
 			ranks[i].Status = s
 		}
 	}
 	ranks[o.c.Rank()].Status = own
-	return verdict.ExchangeWaits(ranks, o.c.Rank())
+	return watch.ExchangeWaits(ranks, o.c.Rank())
 }
 
 // quiet has the family hear no more of this group's waits: it has failed, which ends them. Other
@@ -138,14 +138,14 @@ func (o *observer) fresh(t told, now time.Time) bool {
 }
 
 // elsewhere returns what this rank waits for in the other groups of its family.
-func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
+func (o *observer) elsewhere(now time.Time) (waits []watch.Wait) {
 	k := o.kin.Load()
 	if k == nil {
 		return nil
 	}
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
-	var over []verdict.Wait
+	var over []watch.Wait
 	for other, t := range k.family.told {
 		if other == k || !o.fresh(t, now) {
 			continue
@@ -167,8 +167,8 @@ func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
 			}
 		}
 	}
-	for _, of := range [][]verdict.Wait{waits, over} {
-		slices.SortFunc(of, func(a, b verdict.Wait) int {
+	for _, of := range [][]watch.Wait{waits, over} {
+		slices.SortFunc(of, func(a, b watch.Wait) int {
 			return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Where, b.Where), tellingFirst(a, b))
 		})
 	}
@@ -177,31 +177,31 @@ func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
 }
 
 // where returns which group another of the family is, as seen from this one.
-func (k *kin) where(other *kin) verdict.Where {
+func (k *kin) where(other *kin) watch.Where {
 	if other == k.outer {
-		return verdict.Outer
+		return watch.Outer
 	}
 	for above := other.parent; above != nil; above = above.parent {
 		if above == k {
-			return verdict.Part
+			return watch.Part
 		}
 	}
-	return verdict.Elsewhere
+	return watch.Elsewhere
 }
 
 // outerGroup returns what is known of the outer group, if this is not it.
-func (o *observer) outerGroup() verdict.OuterGroup {
+func (o *observer) outerGroup() watch.OuterGroup {
 	k := o.kin.Load()
 	if k == nil || k.outer == k {
-		return verdict.OuterGroup{}
+		return watch.OuterGroup{}
 	}
-	g := verdict.OuterGroup{Numbers: k.numbers, Size: len(k.outer.numbers)}
+	g := watch.OuterGroup{Numbers: k.numbers, Size: len(k.outer.numbers)}
 	k.family.mu.Lock()
 	outer, failure := k.outer.observer, k.outer.failure
 	t, known := k.family.told[k.outer]
 	k.family.mu.Unlock()
 	if failure != nil && failure.culprit != mscclgo.NoRank && o.explains(failure.at, o.now()) {
-		g.Failure = &verdict.OuterFailure{Culprit: failure.culprit, Text: failure.text}
+		g.Failure = &watch.OuterFailure{Culprit: failure.culprit, Text: failure.text}
 	}
 	if outer != nil && known && o.fresh(t, o.now()) {
 		outer.mu.Lock()

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/blame"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // failing is an error of a group, by which it failed or with which a call ended.
@@ -36,7 +35,7 @@ func (j *judged) Unwrap() error { return j.err }
 
 // judged returns an error with a text that has a verdict's. Where that names no culprit, it is
 // due to the rank that was awaited.
-func (o *observer) judged(v verdict.Verdict, awaited int, text string, err error) *judged {
+func (o *observer) judged(v watch.Verdict, awaited int, text string, err error) *judged {
 	k := o.kin.Load()
 	if k == nil {
 		return &judged{text: text, err: err}
@@ -90,10 +89,10 @@ func (o *observer) failing(err error, culprit, otherwise int) *failing {
 	}
 	if culprit == mscclgo.NoRank {
 		var ok bool
-		if f.culprit, ok = verdict.OuterCulprit(f.text); ok && f.culprit < len(k.outer.numbers) {
+		if f.culprit, ok = watch.OuterCulprit(f.text); ok && f.culprit < len(k.outer.numbers) {
 			return f
 		}
-		culprit = blame.Culprit(err, mscclgo.NoRank)
+		culprit = watch.Culprit(err, mscclgo.NoRank)
 	}
 	if e := (*mscclgo.Error)(nil); culprit == mscclgo.NoRank && errors.As(err, &e) && e.Kind == mscclgo.ErrAborted {
 		culprit = e.Rank // that gave up, or which others gave up
@@ -163,7 +162,7 @@ func (c *Communicator) ofOther(kind mscclgo.Kind, op string, err error) (culprit
 	culprit = slices.Index(k.numbers, number) // which is NoRank where there is none
 	text := "another group of this rank has failed, by whose numbers ranks are named" + k.renumbered(f.of) + ": " + err.Error()
 	if number != mscclgo.NoRank && culprit == mscclgo.NoRank {
-		text = verdict.Outsider(text, number)
+		text = watch.Outsider(text, number)
 	}
 	peer := culprit
 	if peer == c.Rank() {

@@ -15,7 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // split returns observers of a part of a group, whose ranks have the numbers there.
@@ -84,11 +84,11 @@ func TestCulpritInTheFamily(t *testing.T) {
 	check("an error of this rank", p.failing(errors.New("a bug"), mscclgo.NoRank, 1), 1)
 	check("news that name nobody", p.failing(mscclgo.Errorf(mscclgo.ErrRemote, "group", "it failed").At(1, mscclgo.NoRank), mscclgo.NoRank, mscclgo.NoRank), mscclgo.NoRank)
 	check("news that name this rank", p.failing(mscclgo.Errorf(mscclgo.ErrAborted, "group", "rank 2 considers this rank failed").At(1, mscclgo.NoRank), mscclgo.NoRank, mscclgo.NoRank), 1)
-	check("news of a rank outside", q.failing(mscclgo.Errorf(mscclgo.ErrRemote, "group", "%s", verdict.Outsider("rank 0 failed", 2)).At(1, 0), mscclgo.NoRank, mscclgo.NoRank), 2)
-	check("a rank that is not of the outer group", q.failing(errors.New(verdict.Outsider("it failed", 4)), mscclgo.NoRank, 1), 3)
-	quoting := verdict.Verdict{Culprit: 0, Text: verdict.Outsider("rank 0 has not made call 4", 3)}
+	check("news of a rank outside", q.failing(mscclgo.Errorf(mscclgo.ErrRemote, "group", "%s", watch.Outsider("rank 0 failed", 2)).At(1, 0), mscclgo.NoRank, mscclgo.NoRank), 2)
+	check("a rank that is not of the outer group", q.failing(errors.New(watch.Outsider("it failed", 4)), mscclgo.NoRank, 1), 3)
+	quoting := watch.Verdict{Culprit: 0, Text: watch.Outsider("rank 0 has not made call 4", 3)}
 	check("a verdict that quotes", p.failing(p.judged(quoting, 2, quoting.Text, nil), mscclgo.NoRank, 1), 2)
-	check("a verdict without a culprit", p.failing(p.judged(verdict.Verdict{Culprit: mscclgo.NoRank}, 2, "a cycle", nil), mscclgo.NoRank, 1), 0)
+	check("a verdict without a culprit", p.failing(p.judged(watch.Verdict{Culprit: mscclgo.NoRank}, 2, "a cycle", nil), mscclgo.NoRank, 1), 0)
 
 	// The error passes from one part through another, which lacks the culprit, to the outer group.
 	first := p.failing(fmt.Errorf("step 3: %w", timeout(0)), mscclgo.NoRank, 1)

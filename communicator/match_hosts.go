@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -141,7 +141,7 @@ func decodeExchange(rank int, b []byte) (exchange, error) {
 	r := wire.NewReader(b)
 	e := exchange{claim: readClaim(rank, r), leaves: r.Bool(), questions: r.U64()}
 	for n := r.U32(); n > 0 && r.Err() == nil; n-- {
-		e.pulses = append(e.pulses, pulse{int(r.U32()), r.U64(), r.Blob(verdict.MaxBytes)})
+		e.pulses = append(e.pulses, pulse{int(r.U32()), r.U64(), r.Blob(watch.MaxBytes)})
 	}
 	return e, r.End()
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/mscclgo/mscclgo"
 )
 
 // again fails the test if what was decoded is not encoded as it was.
@@ -25,16 +23,6 @@ func FuzzExchange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if e, err := decodeExchange(3, b); err == nil {
 			again(t, b, e.encode())
-		}
-	})
-}
-
-func FuzzNews(f *testing.F) {
-	f.Add(encodeNews(2, mscclgo.ErrAborted, "the disk is full"))
-	f.Add(encodeNews(leaving, 0, ""))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if rank, kind, reason, err := decodeNews(b); err == nil {
-			again(t, b, encodeNews(rank, kind, reason))
 		}
 	})
 }

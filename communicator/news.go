@@ -3,12 +3,11 @@ package communicator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/blame"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -39,10 +38,11 @@ const (
 	newsPatience = time.Second
 )
 
-// What stands for the failed rank in the message of a rank that closes.
+// What a message is.
 const (
-	leaving = 1<<32 - 1 // while others stay; the reason lists the ranks that have left before
-	parting = 1<<32 - 2 // as all others do
+	newsFailed  = 0 // the group has failed, as the fact behind this tells
+	newsLeaving = 1 // the sender closes while others stay; behind this are the ranks that have left before
+	newsParting = 2 // the sender closes as all others do
 )
 
 func newNews(boot Bootstrap) *news {
@@ -98,42 +98,34 @@ func (n *news) listen(peer int) {
 	if n.ctx.Err() != nil {
 		return
 	}
-	failed, kind, reason := peer, mscclgo.ErrRemote, ""
 	if err != nil {
-		reason = err.Error()
-	} else {
-		var rank uint32
-		var of mscclgo.Kind
-		rank, of, reason, err = decodeNews(b)
-		switch {
-		case err != nil:
-			reason = "its news is malformed: " + err.Error()
-		case rank == parting:
-			return
-		case rank == leaving:
-			n.without(peer, reason)
-			return
-		case int(rank) < n.boot.Size():
-			failed, kind = int(rank), of
-		}
-	}
-	if failed == n.boot.Rank() {
-		n.fail(failed, kind, reason, fmt.Errorf("another rank considers this rank failed: %s", reason))
+		n.fail(watch.Lost(n.boot.Rank(), peer, err.Error()))
 		return
 	}
-	n.fail(failed, kind, reason, fmt.Errorf("rank %d failed: %s", failed, reason))
+	r := wire.NewReader(b)
+	switch r.U8() {
+	case newsParting:
+	case newsLeaving:
+		n.without(peer, r)
+	default:
+		f, err := watch.DecodeFact(r.Raw(r.Len()), n.boot.Size())
+		if err != nil {
+			f = watch.Lost(n.boot.Rank(), peer, err.Error())
+		}
+		n.fail(f)
+	}
 }
 
 // without has this rank go on without one that has left, and without those that had left before it.
-func (n *news) without(peer int, before string) {
+func (n *news) without(peer int, before *wire.Reader) {
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
 		return
 	}
 	n.left[peer] = true
-	for r := wire.NewReader([]byte(before)); r.Len() > 0 && r.Err() == nil; {
-		if rank := int(r.U32()); rank != n.boot.Rank() {
+	for before.Len() > 0 && before.Err() == nil {
+		if rank := int(before.U32()); rank != n.boot.Rank() {
 			n.left[rank] = true
 		}
 	}
@@ -144,22 +136,18 @@ func (n *news) without(peer int, before string) {
 	}
 }
 
-// fail makes a failure of a kind the group's error unless it has one, and notifies the neighbours.
+// fail makes what a fact tells the group's error unless it has one, and notifies the neighbours.
 // Calls end after that: a program often ends when a call fails, which would look like
 // a failure of this rank.
-func (n *news) fail(rank int, kind mscclgo.Kind, reason string, why error) {
-	peer := rank
-	if rank == n.boot.Rank() {
-		peer = mscclgo.NoRank
-	}
+func (n *news) fail(f watch.Fact) {
 	n.mu.Lock()
 	first := n.err == nil
 	var peers []int
 	var told []byte
 	if first {
-		n.err = mscclgo.Errorf(kind, "communicator: group", "%w", &blame.By{Rank: rank, Err: why}).At(n.boot.Rank(), peer)
+		n.err = f.Failed("communicator: group", n.boot.Rank())
 		if !n.closed {
-			told = encodeNews(uint32(rank), kind, reason)
+			told = append([]byte{newsFailed}, f.Encode()...)
 			n.told, peers = told, neighbours(n.boot.Rank(), n.boot.Size(), n.left)
 		}
 	}
@@ -183,39 +171,19 @@ func (n *news) send(peers []int, b []byte) {
 	wg.Wait()
 }
 
-// encodeNews encodes the news that a rank failed.
-func encodeNews(rank uint32, kind mscclgo.Kind, reason string) []byte {
-	w := wire.NewWriter(64)
-	w.U32(rank)
-	w.U8(uint8(kind))
-	w.String(reason[:min(len(reason), maxReason)])
-	return w.Bytes()
-}
-
-func decodeNews(b []byte) (rank uint32, kind mscclgo.Kind, reason string, err error) {
-	r := wire.NewReader(b)
-	rank, kind, reason = r.U32(), mscclgo.Kind(r.U8()), r.String(maxReason)
-	if rank < parting && (kind < mscclgo.ErrInvalid || kind > mscclgo.ErrSystem) {
-		r.Fail(errors.New("a failure has another kind"))
-	}
-	return rank, kind, reason, r.End()
-}
-
 func (n *news) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause was given")
 	}
-	rank := n.boot.Rank()
-	if culprit := blame.Culprit(cause, rank); culprit != rank && culprit >= 0 && culprit < n.boot.Size() {
-		n.Blame(culprit, cause)
-		return
-	}
-	n.fail(rank, blame.Kind(cause, mscclgo.ErrAborted), cause.Error(), fmt.Errorf("this rank gave up the group: %w", cause))
+	n.Blame(watch.Culprit(cause, n.boot.Rank()), cause)
 }
 
 // Blame fails the group with the news that another rank has failed.
 func (n *news) Blame(rank int, cause error) {
-	n.fail(rank, blame.Kind(cause, mscclgo.ErrRemote), cause.Error(), fmt.Errorf("rank %d failed: %w", rank, cause))
+	if rank < 0 || rank >= n.boot.Size() {
+		rank = n.boot.Rank()
+	}
+	n.fail(watch.Blamed(n.boot.Rank(), rank, cause))
 }
 
 func (n *news) Done() <-chan struct{} { return n.failed }
@@ -241,8 +209,9 @@ func (n *news) cause() error {
 // the ranks that they waited for.
 func (n *news) giveUp(err error) {
 	if n != nil && !errors.Is(err, mscclgo.ErrTimeout) {
-		rank := n.boot.Rank()
-		n.fail(rank, mscclgo.ErrRemote, err.Error(), fmt.Errorf("this rank gave up the group: %w", err))
+		f := watch.Lost(n.boot.Rank(), n.boot.Rank(), err.Error())
+		f.Cause = err
+		n.fail(f)
 	}
 }
 
@@ -255,7 +224,8 @@ func (n *news) close(together bool) {
 	n.mu.Lock()
 	n.closed = true
 	told, self, size := n.told, n.boot.Rank(), n.boot.Size()
-	var before wire.Writer
+	before := wire.NewWriter(64)
+	before.U8(newsLeaving)
 	var peers []int
 	for rank := range size {
 		switch {
@@ -274,9 +244,9 @@ func (n *news) close(together bool) {
 		<-n.failed
 		n.send(peers, told)
 	case together:
-		n.send(peers, encodeNews(parting, 0, ""))
+		n.send(peers, []byte{newsParting})
 	default:
-		n.send(peers, encodeNews(leaving, 0, string(before.Bytes())))
+		n.send(peers, before.Bytes())
 	}
 	n.cancel()
 	n.wg.Wait()

@@ -18,7 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/procfs"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -50,7 +50,7 @@ type observer struct {
 	asked      time.Time         // when that was
 	woken      chan struct{}     // closed at the next one
 	querying   atomic.Bool       // see queryStreams
-	launched   []verdict.Launch  // before any wait had passed its deadline
+	launched   []watch.Launch    // before any wait had passed its deadline
 	extra      time.Duration     // by which the deadlines of waits are put off; see putOff
 	extended   time.Time         // when that was set
 	still      ownStill
@@ -159,7 +159,7 @@ func (o *observer) serves(s *proxyservice.ProxyService) {
 
 // tick looks at this rank's kernels, whose notes are read by a function, and proxies, and tells
 // the others. It returns the verdict if a rank gives no sign of life, or a wait cannot end.
-func (o *observer) tick(read func() *deviceNotes) (verdict.Verdict, bool) {
+func (o *observer) tick(read func() *deviceNotes) (watch.Verdict, bool) {
 	last := o.c.lastCall()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,7 +168,7 @@ func (o *observer) tick(read func() *deviceNotes) (verdict.Verdict, bool) {
 	o.readNotes(notes, now)
 	o.readServices(now)
 	if o.board == nil {
-		return verdict.Verdict{}, false
+		return watch.Verdict{}, false
 	}
 	o.hearQuestion()
 	o.putOff(now)
@@ -177,7 +177,7 @@ func (o *observer) tick(read func() *deviceNotes) (verdict.Verdict, bool) {
 	own := o.own(last, now)
 	o.tell(own, now)
 	elsewhere := o.elsewhere(now)
-	own.Waits = append(own.Waits[:min(len(own.Waits), verdict.MaxWaits-len(elsewhere))], elsewhere...)
+	own.Waits = append(own.Waits[:min(len(own.Waits), watch.MaxWaits-len(elsewhere))], elsewhere...)
 	if status := own.Encode(); !bytes.Equal(status, o.status) {
 		o.status = status
 		o.board.report(o.c.Rank(), status)
@@ -188,7 +188,7 @@ func (o *observer) tick(read func() *deviceNotes) (verdict.Verdict, bool) {
 	if !o.silent(now) && !o.ended(now) {
 		return o.endless(now)
 	}
-	return verdict.Dead(o.ranks(now), verdict.Limits{Silence: o.heartbeat})
+	return watch.Dead(o.ranks(now), watch.Limits{Silence: o.heartbeat})
 }
 
 // readNotes updates the waits by the notes that have changed. The caller holds mu.
@@ -230,46 +230,46 @@ const (
 
 // endless returns the verdict of a wait of this rank's kernels for a rank that has left: no
 // signal of that rank can come. The caller holds mu.
-func (o *observer) endless(now time.Time) (verdict.Verdict, bool) {
+func (o *observer) endless(now time.Time) (watch.Verdict, bool) {
 	boot, ok := o.c.boot.(leaver)
 	if !ok {
-		return verdict.Verdict{}, false
+		return watch.Verdict{}, false
 	}
 	for what, known := range o.waits {
 		channel, peer, block, _ := devicecode.ParseWaitNote(what)
 		w := o.waitOf(channel, peer)
 		switch {
-		case w.Kind == verdict.Ring || known.timedOut || !boot.Left(w.Peer):
+		case w.Kind == watch.Ring || known.timedOut || !boot.Left(w.Peer):
 		case known.endless.IsZero():
 			known.endless, known.after = now, known.moves
 		case now.Sub(known.endless) >= endlessAfter && known.moves >= known.after+endlessMoves:
 			w.Block, w.For = block, known.lasted
-			if w.Kind == verdict.Signal {
+			if w.Kind == watch.Signal {
 				w.Number = known.number
 			}
-			return verdict.Endless(o.c.Rank(), w), true
+			return watch.Endless(o.c.Rank(), w), true
 		}
 	}
-	return verdict.Verdict{}, false
+	return watch.Verdict{}, false
 }
 
 // waitOf returns a wait by the numbers that handles have. The caller holds mu.
-func (o *observer) waitOf(channel, peer int) verdict.Wait {
-	w := verdict.Wait{Peer: peer}
+func (o *observer) waitOf(channel, peer int) watch.Wait {
+	w := watch.Wait{Peer: peer}
 	switch channel {
 	case groupChannel:
-		w.Kind = verdict.Barrier
+		w.Kind = watch.Barrier
 	case hostGroupChannel, runnersChannel:
-		w.Kind, w.Peer = verdict.Host, mscclgo.NoRank
+		w.Kind, w.Peer = watch.Host, mscclgo.NoRank
 		if peer < len(o.hostRanks) {
 			w.Peer = o.hostRanks[peer]
 		}
 	case ringChannel:
-		w.Kind = verdict.Ring
+		w.Kind = watch.Ring
 	case devicecode.RoomChannel:
-		w.Kind = verdict.Room
+		w.Kind = watch.Room
 	case devicecode.MessageChannel:
-		w.Kind = verdict.Message
+		w.Kind = watch.Message
 	default:
 		w.Channel, w.Name, w.Index = uint32(channel), o.c.nameOf(uint32(channel)), o.c.blockOf(uint32(channel))
 	}
@@ -298,8 +298,8 @@ func (o *observer) readServices(now time.Time) {
 }
 
 // own returns this rank's status. The caller holds mu.
-func (o *observer) own(last claim, now time.Time) *verdict.Status {
-	s := &verdict.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Host: o.host, Call: last.number, CallText: last.text}
+func (o *observer) own(last claim, now time.Time) *watch.Status {
+	s := &watch.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Host: o.host, Call: last.number, CallText: last.text}
 	o.exchanging.describe(s, now)
 	for _, p := range o.services {
 		if serving := now.Sub(p.since); p.serves && serving > s.Serving {
@@ -310,7 +310,7 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 		channel, peer, block, _ := devicecode.ParseWaitNote(what)
 		w := o.waitOf(channel, peer)
 		w.Block, w.Ended, w.For = block, known.timedOut, known.lasted
-		if w.Kind == verdict.Signal {
+		if w.Kind == watch.Signal {
 			w.Number = known.number
 		}
 		if !w.Ended {
@@ -323,13 +323,13 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 	slices.SortFunc(s.Waits, tellingFirst)
 	// One block tells as much as all of them: in a group, the last one, which another rank may not have.
 	for i := len(s.Waits) - 1; i > 0; i-- {
-		if a, b := &s.Waits[i-1], s.Waits[i]; sameThing(*a, b) && a.Ended == b.Ended && (b.Kind == verdict.Barrier || b.Kind == verdict.Host) {
+		if a, b := &s.Waits[i-1], s.Waits[i]; sameThing(*a, b) && a.Ended == b.Ended && (b.Kind == watch.Barrier || b.Kind == watch.Host) {
 			a.Block = max(a.Block, b.Block)
 		}
 	}
 	s.Waits = slices.CompactFunc(s.Waits, sameThing)
-	slices.SortStableFunc(s.Waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
-	s.Waits = s.Waits[:min(len(s.Waits), verdict.MaxWaits)]
+	slices.SortStableFunc(s.Waits, func(a, b watch.Wait) int { return cmp.Compare(b.For, a.For) })
+	s.Waits = s.Waits[:min(len(s.Waits), watch.MaxWaits)]
 	s.Launches = o.launched
 	s.Still = o.still.last
 	if o.c.dev != nil {
@@ -344,14 +344,14 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 }
 
 // sameThing reports whether two waits of a rank are for the same, perhaps in different blocks.
-func sameThing(a, b verdict.Wait) bool {
+func sameThing(a, b watch.Wait) bool {
 	return a.Kind == b.Kind && a.Channel == b.Channel && a.Peer == b.Peer && a.Name == b.Name
 }
 
 // tellingFirst orders waits by what they are for, and those for one thing by how long
 // they have lasted.
-func tellingFirst(a, b verdict.Wait) int {
-	ended := func(w verdict.Wait) int {
+func tellingFirst(a, b watch.Wait) int {
+	ended := func(w watch.Wait) int {
 		if w.Ended {
 			return 0
 		}
@@ -390,12 +390,12 @@ func (o *observer) listen(now time.Time) {
 
 // stopped reports whether a rank's process is seen to be stopped. The caller holds mu.
 func (o *observer) stopped(rank int) bool {
-	s, err := verdict.Decode(o.board.statusOf(rank))
+	s, err := watch.Decode(o.board.statusOf(rank))
 	return err == nil && o.sees(rank, s) && procfs.Stopped(int(s.Process))
 }
 
 // sees reports whether this rank can see the process of one with that status.
-func (o *observer) sees(rank int, s *verdict.Status) bool {
+func (o *observer) sees(rank int, s *watch.Status) bool {
 	return o.owners[rank] == o.owners[o.c.Rank()] && s.Namespace == o.namespace && o.namespace != 0
 }
 
@@ -433,7 +433,7 @@ func (o *observer) ended(now time.Time) bool {
 		if l.beat == gone || now.Sub(l.moved) < endedAfter {
 			continue
 		}
-		if s, err := verdict.Decode(o.board.statusOf(rank)); err == nil && o.sees(rank, s) && procfs.Ended(int(s.Process)) {
+		if s, err := watch.Decode(o.board.statusOf(rank)); err == nil && o.sees(rank, s) && procfs.Ended(int(s.Process)) {
 			return true
 		}
 	}
@@ -494,8 +494,8 @@ func (o *observer) relayed(rank int) bool {
 }
 
 // ranks returns what is known of all ranks. The caller holds mu.
-func (o *observer) ranks(now time.Time) []verdict.Rank {
-	ranks := make([]verdict.Rank, len(o.lives))
+func (o *observer) ranks(now time.Time) []watch.Rank {
+	ranks := make([]watch.Rank, len(o.lives))
 	for i := range ranks {
 		r := &ranks[i]
 		r.Left = o.lives[i].beat == gone
@@ -503,7 +503,7 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 		if o.relayed(i) {
 			r.Quiet = now.Sub(o.lives[i].moved)
 		}
-		if s, err := verdict.Decode(o.board.statusOf(i)); err == nil {
+		if s, err := watch.Decode(o.board.statusOf(i)); err == nil {
 			r.Status = s
 			near := o.sees(i, s)
 			if near && int(s.Process) == os.Getpid() {
@@ -520,21 +520,21 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 
 // judge returns the verdict of waits that have passed their deadline, one of which is
 // this rank's, for a channel and a peer as handles have them.
-func (o *observer) judge(channel, peer int) (v verdict.Verdict, awaited int) {
+func (o *observer) judge(channel, peer int) (v watch.Verdict, awaited int) {
 	outer := o.outerGroup()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	wait := o.waitOf(channel, peer)
 	wait.Ended, wait.For = true, o.c.options.Timeout
-	ranks := make([]verdict.Rank, o.c.Size())
+	ranks := make([]watch.Rank, o.c.Size())
 	if o.board != nil {
 		ranks = o.ranks(o.now())
 	}
 	me := &ranks[o.c.Rank()]
 	if me.Status == nil {
-		me.Status = &verdict.Status{}
+		me.Status = &watch.Status{}
 	}
-	if !slices.ContainsFunc(me.Waits, func(w verdict.Wait) bool { return w.Ended && w.Where == verdict.Here }) {
+	if !slices.ContainsFunc(me.Waits, func(w watch.Wait) bool { return w.Ended && w.Where == watch.Here }) {
 		me.Waits = append(me.Waits, wait)
 	}
 	return o.verdict(ranks, outer), wait.Peer

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // ownExchange is the exchange that this rank is in, or was in last. Ranks number their
@@ -46,7 +46,7 @@ func (o *observer) exchanged() time.Duration {
 }
 
 // describe adds the exchange to this rank's status.
-func (e ownExchange) describe(s *verdict.Status, now time.Time) {
+func (e ownExchange) describe(s *watch.Status, now time.Time) {
 	s.Exchange, s.ExchangeEnded, s.Closes = e.number, !e.ended.IsZero(), e.closes
 	if s.ExchangeEnded {
 		now = e.ended
@@ -58,12 +58,12 @@ func (e ownExchange) describe(s *verdict.Status, now time.Time) {
 
 // judgeNow returns the verdict of a wait of this rank's on the host, whose deadline has passed. describe
 // brings the rank's status up to date; mu is held.
-func (o *observer) judgeNow(describe func(s *verdict.Status, now time.Time)) (verdict.Verdict, bool) {
+func (o *observer) judgeNow(describe func(s *watch.Status, now time.Time)) (watch.Verdict, bool) {
 	outer := o.outerGroup()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board == nil {
-		return verdict.Verdict{}, false
+		return watch.Verdict{}, false
 	}
 	now := o.now()
 	ranks := o.ranks(now)
@@ -74,8 +74,8 @@ func (o *observer) judgeNow(describe func(s *verdict.Status, now time.Time)) (ve
 }
 
 // verdict judges what is known of all ranks.
-func (o *observer) verdict(ranks []verdict.Rank, outer verdict.OuterGroup) verdict.Verdict {
-	return verdict.JudgePart(ranks, outer, verdict.Limits{Silence: max(o.heartbeat, 0), Stuck: o.stuck()})
+func (o *observer) verdict(ranks []watch.Rank, outer watch.OuterGroup) watch.Verdict {
+	return watch.JudgePart(ranks, outer, watch.Limits{Silence: max(o.heartbeat, 0), Stuck: o.stuck()})
 }
 
 // stuck is how long a wait or a handler that a failed wait leads to has lasted to count.
@@ -99,7 +99,7 @@ func (f *failure) explain(err error) error {
 	if o.exchanged() < o.stuck() {
 		return err // of a context that ended before anybody was late
 	}
-	if v, ok := o.judgeNow(func(s *verdict.Status, now time.Time) { o.exchanging.describe(s, now) }); ok {
+	if v, ok := o.judgeNow(func(s *watch.Status, now time.Time) { o.exchanging.describe(s, now) }); ok {
 		return o.overdue("communicator: exchange", v, err)
 	}
 	return err
@@ -107,7 +107,7 @@ func (f *failure) explain(err error) error {
 
 // overdue returns the error of a wait on the host whose deadline has passed, by which it has ended with err:
 // one that names the verdict's culprit, or ranks that wait for each other, if there are such.
-func (o *observer) overdue(op string, v verdict.Verdict, err error) error {
+func (o *observer) overdue(op string, v watch.Verdict, err error) error {
 	rank, text := o.c.Rank(), fmt.Sprintf("%s (%v)", v.Text, err)
 	switch {
 	case v.Culprit == mscclgo.NoRank && !v.Outside && !v.Cycle:

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // readLaunches reads this rank's launches, and then the notes, which it returns. A wait that passes
@@ -35,9 +35,9 @@ func (o *observer) queryStreams() {
 	}()
 }
 
-// telling returns the launches that verdict.Status.Launches has, of all streams.
-func telling(streams [][]native.Launch, group native.LaunchGroup) []verdict.Launch {
-	var under, ended, earlier []verdict.Launch
+// telling returns the launches that watch.Status.Launches has, of all streams.
+func telling(streams [][]native.Launch, group native.LaunchGroup) []watch.Launch {
+	var under, ended, earlier []watch.Launch
 	for i, launches := range streams {
 		var first, last *native.Launch
 		for _, l := range launches {
@@ -49,10 +49,10 @@ func telling(streams [][]native.Launch, group native.LaunchGroup) []verdict.Laun
 				continue
 			}
 			launch := launchOf(i, l, group)
-			if launch.Group == verdict.OtherGroup || launch.Group == verdict.UnknownGroup {
+			if launch.Group == watch.OtherGroup || launch.Group == watch.UnknownGroup {
 				continue
 			}
-			same := func(e verdict.Launch) bool { return e.Kernel == launch.Kernel && e.Group == launch.Group }
+			same := func(e watch.Launch) bool { return e.Kernel == launch.Kernel && e.Group == launch.Group }
 			if at := slices.IndexFunc(ended, same); at < 0 {
 				ended = append(ended, launch)
 			} else if ended[at].Nth < launch.Nth {
@@ -68,17 +68,17 @@ func telling(streams [][]native.Launch, group native.LaunchGroup) []verdict.Laun
 			under = append(under, launchOf(i, *last, group))
 		}
 	}
-	newestFirst := func(a, b verdict.Launch) int { return cmp.Compare(b.Number, a.Number) }
+	newestFirst := func(a, b watch.Launch) int { return cmp.Compare(b.Number, a.Number) }
 	slices.SortStableFunc(ended, newestFirst)
 	slices.SortStableFunc(earlier, newestFirst)
 	all := slices.Concat(under, ended, earlier)
-	return all[:min(len(all), verdict.MaxLaunches)]
+	return all[:min(len(all), watch.MaxLaunches)]
 }
 
-func clipKernel(name string) string { return name[:min(len(name), verdict.MaxKernel)] }
+func clipKernel(name string) string { return name[:min(len(name), watch.MaxKernel)] }
 
-func launchOf(stream int, l native.Launch, group native.LaunchGroup) verdict.Launch {
-	return verdict.Launch{
+func launchOf(stream int, l native.Launch, group native.LaunchGroup) watch.Launch {
+	return watch.Launch{
 		Stream: stream, Number: l.Number, Kernel: clipKernel(l.Name), Group: whose(l, group), Nth: l.Nth,
 		Blocks: l.Grid[0] * max(l.Grid[1], 1) * max(l.Grid[2], 1), Threads: l.Block[0] * max(l.Block[1], 1) * max(l.Block[2], 1),
 		Hash: l.Hash, Ended: l.Ended,
@@ -86,14 +86,14 @@ func launchOf(stream int, l native.Launch, group native.LaunchGroup) verdict.Lau
 }
 
 // whose returns whether a launch is of the group.
-func whose(l native.Launch, group native.LaunchGroup) verdict.Group {
+func whose(l native.Launch, group native.LaunchGroup) watch.Group {
 	switch {
 	case l.Group == group.Number():
-		return verdict.ThisGroup
+		return watch.ThisGroup
 	case l.Group != 0:
-		return verdict.OtherGroup
+		return watch.OtherGroup
 	case group.Only():
-		return verdict.NoGroup
+		return watch.NoGroup
 	}
-	return verdict.UnknownGroup
+	return watch.UnknownGroup
 }

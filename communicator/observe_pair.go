@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // ownPair is a call that this rank makes with one other on the host, and in which it waits. One
@@ -47,7 +47,7 @@ func (o *observer) pairEnded(p *ownPair) time.Duration {
 }
 
 // pairWaits returns the waits in such calls. The caller holds mu.
-func (o *observer) pairWaits(last claim, now time.Time) (waits []verdict.Wait) {
+func (o *observer) pairWaits(last claim, now time.Time) (waits []watch.Wait) {
 	o.pairs = slices.DeleteFunc(o.pairs, func(p *ownPair) bool {
 		same := p.calls == last.number && p.exchanges == o.exchanging.number && o.explains(p.ended, now)
 		return !p.ended.IsZero() && !same
@@ -59,8 +59,8 @@ func (o *observer) pairWaits(last claim, now time.Time) (waits []verdict.Wait) {
 }
 
 // wait returns the call as others see it.
-func (p *ownPair) wait(now time.Time) verdict.Wait {
-	w := verdict.Wait{Kind: verdict.Pair, Name: p.name, Peer: p.peer, Ended: !p.ended.IsZero()}
+func (p *ownPair) wait(now time.Time) watch.Wait {
+	w := watch.Wait{Kind: watch.Pair, Name: p.name, Peer: p.peer, Ended: !p.ended.IsZero()}
 	if w.Ended {
 		now = p.ended
 	}
@@ -96,7 +96,7 @@ func (c *Communicator) waitIn(name, op string, peer int, part func() error) erro
 }
 
 // describe adds the call, whose deadline has passed, to this rank's status.
-func (p *ownPair) describe(s *verdict.Status, now time.Time) {
-	same := func(w verdict.Wait) bool { return w.Kind == verdict.Pair && w.Peer == p.peer && w.Name == p.name }
+func (p *ownPair) describe(s *watch.Status, now time.Time) {
+	same := func(w watch.Wait) bool { return w.Kind == watch.Pair && w.Peer == p.peer && w.Name == p.name }
 	s.Waits = append(slices.DeleteFunc(s.Waits, same), p.wait(now))
 }

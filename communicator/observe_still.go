@@ -8,7 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // envDeadlocks sets Options.FindDeadlocks.
@@ -30,8 +30,8 @@ func deadlocksFromEnv(o *Options) error {
 type ownStill struct {
 	group  uint64 // the address of the group's status, which its kernels' waits have
 	device uint64 // the device's moment that the last one was made of
-	last   verdict.Still
-	before []verdict.Rank // what all ranks reported at some time, to be compared
+	last   watch.Still
+	before []watch.Rank // what all ranks reported at some time, to be compared
 }
 
 // readStill finds out whether this is such a moment: the proxies have nothing to do, the
@@ -62,15 +62,15 @@ func (o *observer) readStill() {
 	}
 	add(device.Epoch)
 	add(o.exchanging.number)
-	still := verdict.Still{Rounds: o.still.last.Rounds + 1, Exchanging: device.Hosts == 0, Unbegun: device.Unbegun}
+	still := watch.Still{Rounds: o.still.last.Rounds + 1, Exchanging: device.Hosts == 0, Unbegun: device.Unbegun}
 	for _, t := range device.Threads {
 		if t.At == native.StillWaits && t.Group != o.still.group {
 			return // whoever ends that wait is not of this group
 		}
-		threads := verdict.Threads{Kernel: t.Kernel, Block: t.Block, First: t.First, Blocks: 1, Count: t.Count, At: verdict.At(t.At)}
+		threads := watch.Threads{Kernel: t.Kernel, Block: t.Block, First: t.First, Blocks: 1, Count: t.Count, At: watch.At(t.At)}
 		if t.At == native.StillWaits {
 			threads.Wait = o.waitOf(int(t.Channel), int(t.Peer))
-			if threads.Wait.Kind == verdict.Signal {
+			if threads.Wait.Kind == watch.Signal {
 				threads.Wait.Number = t.Number
 			}
 		}
@@ -96,22 +96,22 @@ func (s *service) still(rounds, taken uint64, done bool) bool {
 
 // deadlock returns the verdict of a group of which nothing can go on, as rank 0 finds it. All
 // ranks tell that on one board, since all map each other's memory.
-func (o *observer) deadlock() (verdict.Verdict, bool) {
+func (o *observer) deadlock() (watch.Verdict, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board == nil || o.c.Rank() != 0 || o.still.last.Rounds == 0 || slices.ContainsFunc(o.owners, func(owner int) bool { return owner != 0 }) {
-		return verdict.Verdict{}, false
+		return watch.Verdict{}, false
 	}
 	ranks := o.ranks(o.now())
 	if o.still.before != nil {
-		still, forever := verdict.StillSince(o.still.before, ranks)
+		still, forever := watch.StillSince(o.still.before, ranks)
 		if forever {
-			return verdict.Deadlock(ranks), true
+			return watch.Deadlock(ranks), true
 		}
 		if still {
-			return verdict.Verdict{}, false
+			return watch.Verdict{}, false
 		}
 	}
 	o.still.before = ranks
-	return verdict.Verdict{}, false
+	return watch.Verdict{}, false
 }

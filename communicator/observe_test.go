@@ -17,7 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // many is the bootstrap of a rank of several.
@@ -53,7 +53,7 @@ func observers(owners ...int) (all []*observer, clock *time.Time) {
 func noNotes() *deviceNotes { return &deviceNotes{} }
 
 // ticks has observers tick for a while, and returns the first verdict.
-func ticks(clock *time.Time, d time.Duration, all ...*observer) (verdict.Verdict, bool) {
+func ticks(clock *time.Time, d time.Duration, all ...*observer) (watch.Verdict, bool) {
 	for end := clock.Add(d); clock.Before(end); *clock = clock.Add(reportInterval) {
 		for _, o := range all {
 			if v, dead := o.tick(noNotes); dead {
@@ -61,7 +61,7 @@ func ticks(clock *time.Time, d time.Duration, all ...*observer) (verdict.Verdict
 			}
 		}
 	}
-	return verdict.Verdict{}, false
+	return watch.Verdict{}, false
 }
 
 func TestSilenceIsNoticed(t *testing.T) {
@@ -287,7 +287,7 @@ func TestStoppedWhileThisRankDoesNotRun(t *testing.T) {
 	}
 	all, clock := observers(0, 0)
 	ticks(clock, time.Second, all...)
-	all[0].board.report(1, (&verdict.Status{Process: uint32(process.Process.Pid), Namespace: all[0].namespace}).Encode())
+	all[0].board.report(1, (&watch.Status{Process: uint32(process.Process.Pid), Namespace: all[0].namespace}).Encode())
 	if !all[0].mute(1) {
 		t.Error("closing waits for rank 1")
 	}
@@ -409,7 +409,7 @@ func TestBoardStatus(t *testing.T) {
 	if got := b.statusOf(2); got != nil {
 		t.Errorf("before: %q", got)
 	}
-	for _, n := range []int{1, 7, 8, 9, verdict.MaxBytes} {
+	for _, n := range []int{1, 7, 8, 9, watch.MaxBytes} {
 		want := bytes.Repeat([]byte{'x'}, n)
 		turn := b.turnOf(2)
 		b.report(2, want)
@@ -420,11 +420,11 @@ func TestBoardStatus(t *testing.T) {
 	}
 	p := &b.pulses[2]
 	p.statuses[(p.turn+1)%2] = boardStatus{length: 3} // of one that stopped while it wrote
-	if got := b.statusOf(2); len(got) != verdict.MaxBytes || got[0] != 'x' {
+	if got := b.statusOf(2); len(got) != watch.MaxBytes || got[0] != 'x' {
 		t.Errorf("while it is written: %d bytes", len(got))
 	}
 	p.statuses[p.turn%2].length = 1 << 60 // of a rank that lies
-	if got := b.statusOf(2); len(got) != verdict.MaxBytes {
+	if got := b.statusOf(2); len(got) != watch.MaxBytes {
 		t.Errorf("%d bytes", len(got))
 	}
 }
@@ -520,7 +520,7 @@ func TestAsk(t *testing.T) {
 		o := comms[rank].failure.observer
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		s, err := verdict.Decode(o.board.statusOf(of))
+		s, err := watch.Decode(o.board.statusOf(of))
 		if err != nil {
 			return 0
 		}

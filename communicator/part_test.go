@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // partBoot is the bootstrap of rank 0 of a group, as far as an error needs it.
@@ -38,12 +39,14 @@ func TestPartFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &call{c: &Communicator{boot: partBoot{}}, op: "make channels"}
-			parts := make([]*partFailure, 4)
+			parts := make([]*watch.Fact, 4)
 			for rank, err := range c.parts {
-				parts[rank] = newPartFailure(err, len(parts))
+				f := watch.FactOf(err, rank, len(parts))
+				parts[rank] = &f
 			}
 			if c.mine != nil {
-				parts[0] = newPartFailure(c.mine, len(parts))
+				f := watch.FactOf(c.mine, 0, len(parts))
+				parts[0] = &f
 			}
 			err := k.partFailed(c.mine, parts)
 			peer := -2

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // A rank that compiles what a kernel or a collective needs keeps others waiting, which may take longer than
@@ -108,7 +108,7 @@ func (o *observer) anyCompiles() bool {
 		return false
 	}
 	for rank, l := range o.lives {
-		if s, err := verdict.Decode(o.board.statusOf(rank)); err == nil && s.Compiles && l.beat != gone {
+		if s, err := watch.Decode(o.board.statusOf(rank)); err == nil && s.Compiles && l.beat != gone {
 			return true
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -174,7 +174,7 @@ func (c *Communicator) nameOf(number uint32) string {
 
 // channelName returns how errors name a channel.
 func (c *Communicator) channelName(number uint32) string {
-	return verdict.Channel(number, c.nameOf(number))
+	return watch.Channel(number, c.nameOf(number))
 }
 
 // blockOf returns for the blocks of which number a channel is.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
-	"github.com/mscclgo/mscclgo/internal/blame"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -80,7 +80,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(ranks) {
 			peer = ranks[e.Peer]
 		}
-		if blame.Other(err) {
+		if watch.Other(err) {
 			c.awaitNews() // that rank may have given up because this group has failed
 		}
 		return nil, c.causeFirst(k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err))
@@ -148,7 +148,7 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 func (c *Communicator) failChild(boot *bootstrap.Bootstrap, ranks []int, err error) {
 	why := c.boot.Err()
 	if why != nil {
-		if culprit := slices.Index(ranks, blame.Culprit(why, mscclgo.NoRank)); culprit >= 0 {
+		if culprit := slices.Index(ranks, watch.Culprit(why, mscclgo.NoRank)); culprit >= 0 {
 			boot.Blame(culprit, fmt.Errorf("the group that was split has failed, by whose numbers ranks are named: %w", why))
 			return
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/shm"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
@@ -133,10 +133,10 @@ func openEthernet(c *Communicator) (network, error) {
 }
 
 // lossyLinks returns this host's waits for other hosts to acknowledge what it has sent them, also while networks are opened.
-func (c *Communicator) lossyLinks(now time.Time) (waits []verdict.Wait) {
+func (c *Communicator) lossyLinks(now time.Time) (waits []watch.Wait) {
 	add := func(peer int, since time.Time) {
 		if !since.IsZero() {
-			waits = append(waits, verdict.Wait{Kind: verdict.Link, Peer: peer, For: now.Sub(since)})
+			waits = append(waits, watch.Wait{Kind: watch.Link, Peer: peer, For: now.Sub(since)})
 		}
 	}
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {

@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
-	"github.com/mscclgo/mscclgo/internal/blame"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // rankEnv returns the variables that make a process a rank, which sends its reports to
@@ -13,7 +13,7 @@ func rankEnv(rank, ranks int, id, reports string) []string {
 	r, n := strconv.Itoa(rank), strconv.Itoa(ranks)
 	return []string{
 		bootstrap.EnvID + "=" + id,
-		blame.Env + "=" + reports,
+		watch.Env + "=" + reports,
 		"RANK=" + r,
 		"WORLD_SIZE=" + n,
 		"LOCAL_RANK=" + r,

@@ -12,8 +12,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
-	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/deathwatch"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // job is the state of a run. Only the goroutine of Run uses it, except ends.
@@ -28,7 +28,7 @@ type job struct {
 	log     *slog.Logger
 	looked  time.Time     // when the ranks were looked at last
 	stops   map[int]*halt // the ranks that are stopped
-	stopped *blame.Report // of one because of which the group did not form
+	stopped *watch.Report // of one because of which the group did not form
 
 	cause     *end             // the rank that failed first
 	cancelled bool             // the context ended first
@@ -122,7 +122,7 @@ func (j *job) look(now time.Time) {
 		default:
 			s.process, s.lasted = process, s.lasted+passed
 			if j.meet.Stopped(r.number, process, time.Now().Add(-s.lasted)) {
-				j.stopped = &blame.Report{Rank: uint32(r.number), Text: fmt.Sprintf("it is stopped (process %d)", process)}
+				j.stopped = &watch.Report{Rank: uint32(r.number), Text: fmt.Sprintf("it is stopped (process %d)", process)}
 			}
 		}
 		if s.lasted >= bootstrap.DefaultHeartbeatTimeout {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
-	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/deathwatch"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // Exit codes for when no rank returns one, as shells use them.
@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	reports, err := blame.Listen(rendezvous.ID().Group())
+	reports, err := watch.Listen(rendezvous.ID().Group())
 	if err != nil {
 		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "listen for the ranks' reports: %w", err)
 	}
@@ -99,7 +99,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 			report = *j.stopped
 		case reported && report.Rank < uint32(o.Ranks):
 		default:
-			report = blame.Report{Rank: uint32(j.cause.rank)}
+			report = watch.Report{Rank: uint32(j.cause.rank)}
 		}
 		return j.cause.code, j.failure(op, int(report.Rank), report.Text)
 	case j.cancelled:

@@ -15,7 +15,7 @@ import (
 
 	root "github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // heartbeat is when ps takes a rank of this machine for silent: the default of
@@ -24,7 +24,7 @@ const heartbeat = 5 * time.Second
 
 // running is a job with a rank on this machine.
 type running struct {
-	*verdict.Job
+	*watch.Job
 	holders []int // processes that hold a board of it
 }
 
@@ -120,7 +120,7 @@ func findJobs(proc string) []running {
 }
 
 // add adds what another board of the job shows: of each rank the latest.
-func (r *running) add(j *verdict.Job, holder int) {
+func (r *running) add(j *watch.Job, holder int) {
 	r.holders = append(r.holders, holder)
 	for i := range r.Ranks {
 		if i < len(j.Ranks) && j.Begun[i] && (!r.Begun[i] || j.Heard[i] < r.Heard[i] || j.Ranks[i].Left) {
@@ -134,7 +134,7 @@ func (r *running) id() string { return fmt.Sprintf("%016x", r.ID) }
 // is reports whether the job has this id, or begins so, or a rank with this process.
 func (r *running) is(which string) bool {
 	pid, err := strconv.Atoi(which)
-	if err == nil && (slices.Contains(r.holders, pid) || slices.ContainsFunc(r.Ranks, func(k verdict.Rank) bool { return k.Status != nil && int(k.Process) == pid })) {
+	if err == nil && (slices.Contains(r.holders, pid) || slices.ContainsFunc(r.Ranks, func(k watch.Rank) bool { return k.Status != nil && int(k.Process) == pid })) {
 		return true
 	}
 	return len(which) >= 4 && strings.HasPrefix(r.id(), strings.ToLower(which))
@@ -221,7 +221,7 @@ func (r *running) describe() psJob {
 		}
 		j.Ranks = append(j.Ranks, p)
 	}
-	if v, ok := verdict.SoFar(r.Ranks, verdict.Limits{Silence: heartbeat, Stuck: time.Second / 2}); ok {
+	if v, ok := watch.SoFar(r.Ranks, watch.Limits{Silence: heartbeat, Stuck: time.Second / 2}); ok {
 		j.Verdict = v.Text
 		if v.Culprit != root.NoRank {
 			j.Culprit = &v.Culprit
@@ -230,7 +230,7 @@ func (r *running) describe() psJob {
 	return j
 }
 
-func (p *psRank) describe(s *verdict.Status) {
+func (p *psRank) describe(s *watch.Status) {
 	p.Host, p.PID, p.Device = s.Host, s.Process, s.Device
 	p.Call, p.CallText = s.Call, s.CallText
 	p.Doing = append(p.Doing, s.Doing(p.Rank)...)
@@ -238,7 +238,7 @@ func (p *psRank) describe(s *verdict.Status) {
 		p.Waits = append(p.Waits, describeWait(w))
 	}
 	if s.Exchanging > 0 {
-		w := describeWait(verdict.Wait{Kind: verdict.Exchange, Peer: root.NoRank, For: s.Exchanging, Ended: s.ExchangeEnded})
+		w := describeWait(watch.Wait{Kind: watch.Exchange, Peer: root.NoRank, For: s.Exchanging, Ended: s.ExchangeEnded})
 		p.Exchange = &w
 	}
 	for _, l := range s.Launches {
@@ -250,11 +250,11 @@ func (p *psRank) describe(s *verdict.Status) {
 }
 
 var (
-	waitKinds  = map[verdict.Kind]string{verdict.Signal: "signal", verdict.Barrier: "barrier", verdict.Host: "host barrier", verdict.Ring: "ring", verdict.Room: "room", verdict.Message: "message", verdict.Exchange: "exchange", verdict.Pair: "pair"}
-	waitGroups = map[verdict.Where]string{verdict.Outer: "outer", verdict.Part: "part", verdict.Elsewhere: "another"}
+	waitKinds  = map[watch.Kind]string{watch.Signal: "signal", watch.Barrier: "barrier", watch.Host: "host barrier", watch.Ring: "ring", watch.Room: "room", watch.Message: "message", watch.Exchange: "exchange", watch.Pair: "pair"}
+	waitGroups = map[watch.Where]string{watch.Outer: "outer", watch.Part: "part", watch.Elsewhere: "another"}
 )
 
-func describeWait(w verdict.Wait) psWait {
+func describeWait(w watch.Wait) psWait {
 	return psWait{Kind: waitKinds[w.Kind], Group: waitGroups[w.Where], Channel: w.Channel, Name: w.Name, Peer: w.Peer, Outside: w.Outside,
 		Block: w.Block, Signal: w.Number, Seconds: w.For.Seconds(), Ended: w.Ended}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // startEndless starts the ranks of a job that all-reduces until it is killed, and returns when
@@ -91,16 +91,16 @@ func TestPs(t *testing.T) {
 
 // TestPsGroups shows waits of other groups as such, and lets them give no verdict.
 func TestPsGroups(t *testing.T) {
-	waits := []verdict.Wait{
-		{Kind: verdict.Exchange, Peer: 7, For: 3 * time.Second, Where: verdict.Outer, Outside: true},
-		{Kind: verdict.Barrier, Peer: 1, For: 2 * time.Second, Ended: true, Where: verdict.Part},
-		{Kind: verdict.Ring, Peer: 0, For: time.Second, Where: verdict.Elsewhere},
-		{Kind: verdict.Pair, Name: "Connect", Peer: 1, For: time.Second / 2, Where: verdict.Outer},
-		{Kind: verdict.Signal, Channel: 5, Peer: 1, For: time.Second / 4},
+	waits := []watch.Wait{
+		{Kind: watch.Exchange, Peer: 7, For: 3 * time.Second, Where: watch.Outer, Outside: true},
+		{Kind: watch.Barrier, Peer: 1, For: 2 * time.Second, Ended: true, Where: watch.Part},
+		{Kind: watch.Ring, Peer: 0, For: time.Second, Where: watch.Elsewhere},
+		{Kind: watch.Pair, Name: "Connect", Peer: 1, For: time.Second / 2, Where: watch.Outer},
+		{Kind: watch.Signal, Channel: 5, Peer: 1, For: time.Second / 4},
 	}
 	see := func(exchanging time.Duration) psJob {
-		ranks := []verdict.Rank{{Status: &verdict.Status{Exchange: 9, Exchanging: exchanging, Waits: waits}}, {Status: &verdict.Status{}}}
-		r := running{Job: &verdict.Job{Ranks: ranks, Heard: make([]time.Duration, 2), Begun: []bool{true, true}}}
+		ranks := []watch.Rank{{Status: &watch.Status{Exchange: 9, Exchanging: exchanging, Waits: waits}}, {Status: &watch.Status{}}}
+		r := running{Job: &watch.Job{Ranks: ranks, Heard: make([]time.Duration, 2), Begun: []bool{true, true}}}
 		return r.describe()
 	}
 	j := see(0)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/signature"
-	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // Functions with which packages of this module reach parts of each other's types
@@ -168,7 +168,7 @@ var (
 	// a rank by its number in this group, as they know those of its collective calls.
 	NoteError func(comm any, err error)
 	// ReadBoard returns what a board of package communicator shows, from its file.
-	ReadBoard func(file *os.File) (*verdict.Job, error)
+	ReadBoard func(file *os.File) (*watch.Job, error)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each

@@ -1,8 +1,8 @@
-// Package verdict says why a group of ranks does not progress, from what each rank
-// reports about itself: its calls, what its kernels wait for, and what its proxy
-// serves. It knows no rank but by these reports, and believes nothing in them beyond
-// what it prints.
-package verdict
+// Package watch finds out which rank is to blame. A rank tells facts: of something that failed in a [Fact], and of
+// what it does and waits for in a [Status]. [Judge] says why a group does not progress, from all ranks' statuses; [Origin]
+// and the methods of Fact say who is behind a failure. These are pure functions, which know no rank but by what it
+// tells, and believe nothing in that beyond what they print. The launcher of the processes hears of it by a [Report].
+package watch
 
 import (
 	"errors"

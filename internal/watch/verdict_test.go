@@ -1,4 +1,4 @@
-package verdict
+package watch
 
 import (
 	_ "embed"
@@ -290,7 +290,7 @@ func TestOuterCulprit(t *testing.T) {
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzStatus(f *testing.F) {
 	f.Add((&Status{CallText: "sum", Waits: []Wait{{Name: "gather", Peer: 1}}}).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := Decode(b)

@@ -1,8 +1,4 @@
-// Package blame finds out which rank made a group fail, and tells the launcher of its
-// processes.
-// The launcher has a socket of datagrams, whose name its processes inherit in an
-// environment variable. What arrives is printed, and nothing else depends on it.
-package blame
+package watch
 
 import (
 	"crypto/rand"
@@ -16,6 +12,9 @@ import (
 
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
+
+// The launcher of the processes has a socket of datagrams, whose name they inherit in an environment variable. What arrives
+// is printed, and nothing else depends on it.
 
 // Env is the variable with the socket's name.
 const Env = "MSCCLGO_LAUNCHER"

@@ -1,4 +1,4 @@
-package blame
+package watch
 
 import (
 	"errors"
@@ -40,9 +40,9 @@ func Other(err error) bool {
 	return errors.Is(err, mscclgo.ErrRemote) || errors.As(err, &by)
 }
 
-// Kind returns the kind that a failure has on all ranks: the kind of the cause's Error, or otherwise if the cause has
+// KindOr returns the kind that a failure has on all ranks: the kind of the cause's Error, or otherwise if the cause has
 // none.
-func Kind(cause error, otherwise mscclgo.Kind) mscclgo.Kind {
+func KindOr(cause error, otherwise mscclgo.Kind) mscclgo.Kind {
 	if e := (*mscclgo.Error)(nil); errors.As(cause, &e) {
 		return e.Kind
 	}

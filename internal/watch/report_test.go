@@ -1,4 +1,4 @@
-package blame
+package watch
 
 import (
 	"strings"
@@ -123,7 +123,7 @@ func TestMalformedReports(t *testing.T) {
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzReport(f *testing.F) {
 	f.Add(encode(Report{[16]byte{1}, 2, "why"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := decode(b); err == nil && len(b) > maxBytes {

@@ -1,0 +1,185 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// A Fact is what a rank tells of something that failed: a call that it left, a rank that it lost, its group. It says
+// what that rank knows; who is to blame is for Culprit and Origin.
+type Fact struct {
+	Rank  int          // that tells it, or Rendezvous
+	Kind  mscclgo.Kind // of the errors that come of it
+	Peers []int        // because of which it failed: those that were lost or did not come. None: because of Rank
+	Text  string       // why
+	Cause error        // on Rank itself, what Text quotes, or nil
+}
+
+// Rendezvous stands for the rank of a Fact that a rendezvous tells.
+const Rendezvous = 1<<32 - 1
+
+// Limits of a Fact. What is beyond them is cut when it is encoded.
+const (
+	maxPeers  = 64
+	maxReason = 4 << 10 // bytes of the text
+)
+
+// Lost is the fact that a rank has lost another one. Where both are the same, it has failed itself.
+func Lost(rank, peer int, text string) Fact { return About(rank, mscclgo.ErrRemote, peer, text) }
+
+// Blamed is the fact that a rank fails its group because of a culprit, which may be itself. Its kind is that of the cause.
+func Blamed(rank, culprit int, cause error) Fact {
+	kind := mscclgo.ErrRemote
+	if culprit == rank {
+		kind = mscclgo.ErrAborted
+	}
+	f := About(rank, KindOr(cause, kind), culprit, cause.Error())
+	f.Cause = cause
+	return f
+}
+
+// FactOf is what an error of a rank's tells the others of its group of so many. A peer that is none of them is of
+// another group.
+func FactOf(err error, rank, size int) Fact {
+	f := Fact{Rank: rank, Kind: mscclgo.KindOf(err), Text: err.Error(), Cause: err}
+	if peer := Culprit(err, rank); peer != rank && peer >= 0 && peer < size {
+		f.Peers = []int{peer}
+	}
+	return f
+}
+
+// About is the fact that a rank tells of another one, of itself or, where peer is NoRank, of no other.
+func About(rank int, kind mscclgo.Kind, peer int, text string) Fact {
+	f := Fact{Rank: rank, Kind: kind, Text: text}
+	if peer != rank && peer != mscclgo.NoRank {
+		f.Peers = []int{peer}
+	}
+	return f
+}
+
+// Culprit returns the rank that is to blame, as far as the one knows that tells the fact.
+func (f Fact) Culprit() int {
+	if len(f.Peers) > 0 {
+		return f.Peers[0]
+	}
+	return f.Rank
+}
+
+// Peer returns the other rank that is to blame, as far as the one knows that tells the fact, or NoRank.
+func (f Fact) Peer() int { return other(f.Culprit(), f.Rank) }
+
+// Origin returns the rank at which a chain of ranks ends that failed because of each other. It begins with one. facts
+// has a fact of each rank that failed, or nil. A circle ends where it began.
+func Origin(rank int, facts []*Fact) int {
+	at := rank
+	for range facts {
+		if facts[at] == nil {
+			break
+		}
+		if at = facts[at].Culprit(); at == rank {
+			break
+		}
+	}
+	return at
+}
+
+// Left returns the error of a call on rank self that another rank has left, as the fact tells. It names the culprit.
+// On that rank itself, which came too late, it names none: who left did nothing wrong, and an Abort with the
+// error would have all ranks blame it.
+func (f Fact) Left(op string, self int, call string) *mscclgo.Error {
+	kind := mscclgo.ErrRemote
+	if f.Kind == mscclgo.ErrTimeout {
+		kind = f.Kind
+	}
+	return mscclgo.Errorf(kind, op, "rank %d left %s: %s", f.Rank, call, f.Text).At(self, other(f.Culprit(), self))
+}
+
+// After returns the fact that lost, which is that a rank's process has ended, becomes a moment after a rank left a call,
+// as left tells: processes often end because a call of theirs has. Then the failure is that of the rank for which the first
+// waited, on all ranks, whether or not they heard why it left. awaited is for whom the rank that tells lost waited then itself.
+func (lost Fact) After(left Fact, awaited []int, call uint64) Fact {
+	peers := []int{left.Rank}
+	if left.Kind == mscclgo.ErrTimeout {
+		peers = slices.Concat(left.Peers, awaited)
+	}
+	at := slices.IndexFunc(peers, func(p int) bool { return p != lost.Rank })
+	if at < 0 || peers[at] == lost.Culprit() {
+		return lost
+	}
+	f := Lost(lost.Rank, peers[at], fmt.Sprintf("rank %d left call %d: %s; then rank %d ended too: %s", left.Rank, call, left.Text, lost.Culprit(), lost.Text))
+	if left.Kind == mscclgo.ErrTimeout {
+		f.Kind = left.Kind
+	}
+	return f
+}
+
+// Failed returns the error that a group has on rank self which failed as the fact tells. It names the culprit, but not on that rank itself.
+func (f Fact) Failed(op string, self int) *mscclgo.Error {
+	culprit, why := f.Culprit(), f.Cause
+	if why == nil {
+		why = errors.New(f.Text)
+	}
+	switch {
+	case culprit != self:
+		why = fmt.Errorf("rank %d failed: %w", culprit, why)
+	case f.Cause != nil:
+		why = fmt.Errorf("this rank aborted the group: %w", why)
+	case f.Rank == Rendezvous:
+		why = fmt.Errorf("the rendezvous considers this rank failed: %w", why)
+	default:
+		why = fmt.Errorf("rank %d considers this rank failed: %w", f.Rank, why)
+	}
+	return mscclgo.Errorf(f.Kind, op, "%w", &By{Rank: culprit, Err: why}).At(self, other(culprit, self))
+}
+
+// other returns the peer that an error of rank self names where a rank is to blame.
+func other(culprit, self int) int {
+	if culprit == self {
+		return mscclgo.NoRank
+	}
+	return culprit
+}
+
+// Encode returns the fact without its cause.
+func (f Fact) Encode() []byte {
+	w := wire.NewWriter(64 + len(f.Text))
+	w.U32(uint32(f.Rank))
+	w.U8(uint8(f.Kind))
+	peers := f.Peers[:min(len(f.Peers), maxPeers)]
+	w.U8(uint8(len(peers)))
+	for _, p := range peers {
+		w.U32(uint32(p))
+	}
+	text := f.Text
+	if len(text) > maxReason {
+		text = text[:maxReason-3] + "..."
+	}
+	w.String(text)
+	return w.Bytes()
+}
+
+// DecodeFact decodes a fact of a group of so many ranks.
+func DecodeFact(b []byte, size int) (Fact, error) {
+	r := wire.NewReader(b)
+	f := Fact{Rank: int(r.U32()), Kind: mscclgo.Kind(r.U8())}
+	for n := r.U8(); n > 0 && r.Err() == nil; n-- {
+		f.Peers = append(f.Peers, int(r.U32()))
+	}
+	f.Text = r.String(maxReason)
+	switch outside := func(rank int) bool { return rank >= size }; {
+	case f.Kind < mscclgo.ErrInvalid || f.Kind > mscclgo.ErrSystem:
+		r.Fail(fmt.Errorf("it is of kind %d", f.Kind))
+	case len(f.Peers) > maxPeers:
+		r.Fail(fmt.Errorf("it names %d ranks", len(f.Peers)))
+	case f.Rank != Rendezvous && outside(f.Rank) || slices.ContainsFunc(f.Peers, outside):
+		r.Fail(fmt.Errorf("it names a rank outside a group of %d", size))
+	}
+	if err := r.End(); err != nil {
+		return f, fmt.Errorf("malformed news of a failure: %w", err)
+	}
+	return f, nil
+}
