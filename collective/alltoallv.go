@@ -141,7 +141,7 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives spans, err er
 		}
 	}
 	if a, b, bad := receives.overlapping(); bad {
-		return nil, nil, invalid(b, "the part to receive overlaps with that of rank %d", a)
+		return nil, nil, invalid(b, "the part to receive overlaps with the part of rank %d", a)
 	}
 	for to := range ranks {
 		for from := range ranks {
@@ -209,7 +209,7 @@ func (r *Runner) matching(texts []string) error {
 			return r.because(rank, mscclgo.ErrRemote, prepareV, "its counts are malformed")
 		}
 		if text[0] != texts[0][0] {
-			return r.because(rank, mscclgo.ErrInvalid, prepareV, "its elements are %v, those of rank 0 %v", Type(text[0]), Type(texts[0][0]))
+			return r.because(rank, mscclgo.ErrInvalid, prepareV, "its elements are %v, rank 0's %v", Type(text[0]), Type(texts[0][0]))
 		}
 	}
 	count := func(rank, k int) uint64 { return binary.LittleEndian.Uint64([]byte(texts[rank][1+8*k : 9+8*k])) }

@@ -175,12 +175,12 @@ func TestBadAllToAllV(t *testing.T) {
 			{"not inside", func(c *AllToAllV) { c.Receives[0].At = 41 }},
 			{"not inside", func(c *AllToAllV) { c.Receives[0].At = huge }},
 			{"not inside", func(c *AllToAllV) { c.Out = nil }},
-			{"overlaps with that of rank", func(c *AllToAllV) { c.Receives[0].At = 11 }},
+			{"overlaps with the part of rank", func(c *AllToAllV) { c.Receives[0].At = 11 }},
 			{"part to send overlaps", func(c *AllToAllV) { c.Out = c.In }},
 			{"to itself and receives", func(c *AllToAllV) { c.Sends[1].Count = 9 }},
 			{"sends 9 elements to rank 0, which receives 10", func(c *AllToAllV) { c.Sends[0].Count = 9 }},
-			{"are f16, those of rank 0 f32", func(c *AllToAllV) { c.Type = F16 }},
-			{"are i32, those of rank 0 f32", func(c *AllToAllV) { c.Type = I32 }},
+			{"are f16, rank 0's f32", func(c *AllToAllV) { c.Type = F16 }},
+			{"are i32, rank 0's f32", func(c *AllToAllV) { c.Type = I32 }},
 			{"closed", func(c *AllToAllV) { c.In = closed }},
 		} {
 			parts := func() []Part { return []Part{{0, 10}, {20, 10}} }

@@ -268,7 +268,7 @@ func (g *Group) apart() error {
 			other = last
 		}
 		if other != nil && m.buffer.Ptr() < end(other) {
-			return g.runner.invalidUse(m.op(), "its buffer overlaps with that of another: %s", other.op()[len("collective: "):])
+			return g.runner.invalidUse(m.op(), "its buffer overlaps with another's: %s", other.op()[len("collective: "):])
 		}
 		if last == nil || end(m) > end(last) {
 			last = m

@@ -1105,7 +1105,7 @@ func TestBadGroups(t *testing.T) {
 			{"does not receive in the same group", func(g *Group) { g.Send(s, b, 1, F32, rank) }},
 			{"does not send in the same group", func(g *Group) { g.Recv(s, b, 1, F32, rank) }},
 			{"sends 2 f32 to itself", func(g *Group) { g.Send(s, b, 2, F32, rank); g.Recv(s, tail, 1, F32, rank) }},
-			{"overlaps with that of another: send of 11 f32", func(g *Group) { g.Send(s, b, 11, F32, peer); g.Recv(s, tail, 1, F32, peer) }},
+			{"overlaps with another's: send of 11 f32", func(g *Group) { g.Send(s, b, 11, F32, peer); g.Recv(s, tail, 1, F32, peer) }},
 			{"overlaps", func(g *Group) { g.Recv(s, b, 100, F32, peer); g.Recv(other, tail, 1, F32, peer) }},
 			{"overlaps", func(g *Group) { // a swap
 				g.Send(s, part(0), 10, F32, rank)

@@ -248,7 +248,7 @@ func archNumber(arch string) int {
 
 func checkArch(arch string) error {
 	if archNumber(arch) < 0 {
-		return fmt.Errorf("unknown architecture %q: want %q or that of an NVIDIA GPU, such as \"sm_90\"", arch, ArchEmu)
+		return fmt.Errorf("unknown architecture %q: want %q or an NVIDIA GPU's, such as \"sm_90\"", arch, ArchEmu)
 	}
 	return nil
 }

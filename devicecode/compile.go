@@ -213,7 +213,7 @@ func compilerFor(op, arch string) (compiler, error) {
 	case strings.HasPrefix(arch, "sm_"):
 		return newCUDACompiler(), nil
 	}
-	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "unknown architecture %q: want %q or that of an NVIDIA GPU, such as \"sm_90\"", arch, ArchEmu)
+	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "unknown architecture %q: want %q or an NVIDIA GPU's, such as \"sm_90\"", arch, ArchEmu)
 }
 
 // headerFiles returns the texts of the library's headers by name.

@@ -135,7 +135,7 @@ type cudaTool struct {
 	compile  func(context.Context, cudaJob) ([]byte, error)
 }
 
-const cudaAdvice = "install NVIDIA's CUDA toolkit, or set CUDA_HOME to its folder or MSCCLGO_NVRTC to that of " +
+const cudaAdvice = "install NVIDIA's CUDA toolkit, or set CUDA_HOME to its folder or MSCCLGO_NVRTC to the folder of " +
 	"libnvrtc.so (which the Python package nvidia-cuda-nvrtc has), or load an image that was compiled elsewhere"
 
 func findCUDATool(op string) (cudaTool, error) {

@@ -295,7 +295,7 @@ func (b *Buffer) Export() (*os.File, error) {
 		return nil, err
 	}
 	if b.mem.export == nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "only device memory that this process allocated, such as that of Device.Alloc, has a descriptor")
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "only device memory that this process allocated, such as by Device.Alloc, has a descriptor")
 	}
 	fd, err := b.mem.export()
 	if err != nil {

@@ -129,7 +129,7 @@ func (r *Registry) mappable(d *description) error {
 // absence returns a likely reason why a device has no peer access.
 func (r *Registry) absence(device [16]byte) string {
 	if r.options.Device.Info().PCIBusID == "" { // no driver is loaded to explain that
-		return "an emulated device has access to those of its host"
+		return "an emulated device has access to the emulated devices of its host"
 	}
 	all, err := gpu.List()
 	if err != nil {

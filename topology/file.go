@@ -459,7 +459,7 @@ func (r *reader) parseGPU(g fileGPU) (GPU, error) {
 		case !ok:
 			return one, fmt.Errorf("its address %.40q is not among the PCI devices", g.PCI)
 		case g.Node != nil || g.CPUs != "":
-			return one, errors.New("its NUMA node and CPUs are those of its PCI device")
+			return one, errors.New("its NUMA node and CPUs are its PCI device's, and not to be given")
 		}
 		one.NUMANode, one.CPUs = d.node, d.cpus
 	} else {

@@ -135,7 +135,7 @@ func TestBadFiles(t *testing.T) {
 		head + `"gpus":[{"index":0,"nvlinks":[{"numbers":"0","active":true,"version":-1}]}]}`:                                          "version -1",
 		head + `"gpus":[{"index":0,"nvlinks":[{"numbers":"0","active":true,"peer":"GPU","peer_pci":"x"}]}]}`:                           "peer_pci",
 		head + `"gpus":[{"index":0,"pci":"0000:01:00.0"},{"index":1,"pci":"0000:01:00.0"}],"pci":[{"id":"0000:01:00.0"}]}`:             "two GPUs",
-		head + `"gpus":[{"index":0,"pci":"0000:01:00.0","cpus":"1"}],"pci":[{"id":"0000:01:00.0"}]}`:                                   "those of its PCI device",
+		head + `"gpus":[{"index":0,"pci":"0000:01:00.0","cpus":"1"}],"pci":[{"id":"0000:01:00.0"}]}`:                                   "are its PCI device's",
 		head + `"gpu_error":{"kind":"mood","text":"bad"}}`:                                                                             "mood",
 		head + `"gpu_error":{"kind":"unsupported","text":"bad\u001b[31m"}}`:                                                            "gpu_error: text",
 		head + `"gpus":[{"index":0,"model":"a\uffffb"}]}`:                                                                              "model",

@@ -68,7 +68,7 @@ func TestExplore(t *testing.T) {
 			": rank 1: word ", "it fails too with ", " switches", "-weak=false -replay ", "of gather (launch 0 of stream 0) on rank ", "gather.cu:",
 		}},
 		{"relaxed", "-runs 60 -shrink 60", exitFailed, []string{
-			": rank 1: word ", "it fails too with 1 of ", "on rank 1, in a load at gather.cu:14 gets an old value, not that of the write at gather.cu:5 (in mscclgo/",
+			": rank 1: word ", "it fails too with 1 of ", "on rank 1, in a load at gather.cu:14 gets an old value, not the value of the write at gather.cu:5 (in mscclgo/",
 			"of gather on emu:0; what would order them: a signal after the first, with __syncthreads before it, and a wait before the second, which acquires at system scope",
 		}},
 		{"relaxed", "-runs 4 -weak=false", exitOK, []string{"no failure in 4 runs"}},

@@ -16,8 +16,8 @@ import (
 func gen(c *call) error {
 	s := sourceFlags(c.flags, "", "the `architectures` to compile for and embed, such as emu,sm_90,sm_100; if there are none, the source is embedded, and compiled where it is loaded")
 	out := c.flags.String("o", "", "the Go `file` to write; by default the source's name with the ending .go")
-	pkg := c.flags.String("package", os.Getenv("GOPACKAGE"), "the Go package's `name`; by default go generate's, or that of the file's folder")
-	typ := c.flags.String("type", "", "the Go type's `name`; by default that of the file, kernels.go's is Kernels")
+	pkg := c.flags.String("package", os.Getenv("GOPACKAGE"), "the Go package's `name`; by default go generate's, or the one in the file's folder")
+	typ := c.flags.String("type", "", "the Go type's `name`; by default the file's: Kernels for kernels.go")
 	if err := c.parse(); err != nil {
 		return err
 	}

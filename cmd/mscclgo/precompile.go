@@ -11,7 +11,7 @@ import (
 // runPrecompile fills the cache with kernels of the collectives.
 func runPrecompile(c *call) error {
 	var names precompile.Names
-	c.flags.StringVar(&names.Archs, "arch", "", "the `architectures` to compile for, such as emu,sm_90; those of the GPUs here if none are given")
+	c.flags.StringVar(&names.Archs, "arch", "", "the `architectures` to compile for, such as emu,sm_90; by default for the GPUs here")
 	c.flags.StringVar(&names.Ranks, "n", "4,8", "`sizes` of groups: kernels for up to 4 ranks serve all these, those for up to 8 the sizes up to 72,\nand there is a third kind for more")
 	c.flags.StringVar(&names.Types, "d", "f32,f16,bf16", fmt.Sprintf("element `types` of reductions, of %v", collective.Types()))
 	c.flags.StringVar(&names.Ops, "o", "sum", fmt.Sprintf("`operations` of reductions, of %v", collective.Ops()))

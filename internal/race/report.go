@@ -28,7 +28,7 @@ func (o Old) Words() string {
 	}
 	race := Race{First: side(o.Writer, o.Place, C.RACE_WRITE), Second: side(o.Reader, 0, C.RACE_READ)}
 	w := race.First
-	return fmt.Sprintf("not that of the write at %s, by thread %v of block %v of %s on %s; %s", w.Place, triple(w.Thread), triple(w.Block), w.Kernel, w.Where, race.Order())
+	return fmt.Sprintf("not the value of the write at %s, by thread %v of block %v of %s on %s; %s", w.Place, triple(w.Thread), triple(w.Block), w.Kernel, w.Where, race.Order())
 }
 
 // Access is one of the two accesses of a race.

@@ -40,7 +40,7 @@ def main() -> int:
     command.add_argument("program", help="a Python program")
     command.add_argument("arguments", nargs="*", default=[], help="its arguments, as they are")
     command = commands.add_parser("precompile", help="compile the kernels of collectives into the cache")
-    command.add_argument("architectures", nargs="*", metavar="architecture", help="sm_90 and the like, or emu; those of the GPUs here if there are none")
+    command.add_argument("architectures", nargs="*", metavar="architecture", help="sm_90 and the like, or emu; by default for the GPUs here")
     command.add_argument("--collectives", default="", help="names with commas between, such as all_reduce; all if not given")
     command.add_argument("--types", default="float32,float16,bfloat16", help="types of reductions")
     command.add_argument("--operations", default="sum", help="operations of reductions")

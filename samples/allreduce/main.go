@@ -38,7 +38,7 @@ func main() {
 	op := flag.String("op", "sum", fmt.Sprintf("one of %v", collective.Ops()))
 	flag.Uint64Var(&cfg.min, "min", 1<<10, "smallest size in bytes")
 	flag.Uint64Var(&cfg.max, "max", 1<<20, "largest size in bytes; each is four times the one before")
-	flag.IntVar(&cfg.warmup, "warmup", 2, "operations before those that are timed")
+	flag.IntVar(&cfg.warmup, "warmup", 2, "operations before the timed ones")
 	flag.IntVar(&cfg.iters, "iters", 10, "operations to time")
 	flag.IntVar(&cfg.blocks, "blocks", 0, "blocks of a kernel, at most, but that ring has one, and auto may add some where it needs them (collective.Choice);\n0 is 16, and leaves auto its choice")
 	flag.IntVar(&cfg.threads, "threads", 0, "threads of a block; 0 is 256, and leaves auto its choice")

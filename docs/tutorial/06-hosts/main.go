@@ -27,7 +27,7 @@ var source []byte
 const size = 64 << 10
 
 func main() {
-	pretend := flag.Bool("pretend", false, "take the odd ranks for those of another host")
+	pretend := flag.Bool("pretend", false, "take the odd ranks for ranks of another host")
 	flag.Parse()
 	launcher.Self(4)
 	if *pretend {

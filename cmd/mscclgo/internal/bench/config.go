@@ -23,7 +23,7 @@ type Config struct {
 	Sizes       []uint64 // bytes of a collective's size; see [collective.Kind.Parts]
 	Offset      uint64   // bytes by which buffers are off their alignment
 	Iters       int      // operations in a graph, or launched one after the other
-	Warmup      int      // operations before those that are timed, at least
+	Warmup      int      // operations before the timed ones, at least
 	Replays     int      // times that Iters operations are timed in a round
 	Rounds      int      // in which all contestants take turns
 	Graph       bool
@@ -59,7 +59,7 @@ func (c *Config) Validate(ranks int) error {
 	case c.Iters < 1 || c.Replays < 1 || c.Rounds < 1:
 		return errors.New("there must be at least one operation to time, one replay and one round")
 	case c.Warmup < 0:
-		return fmt.Errorf("%d operations before those that are timed: the number must not be negative", c.Warmup)
+		return fmt.Errorf("%d operations before the timed ones: the number must not be negative", c.Warmup)
 	case c.Blocks < 0 || c.Threads < 0:
 		return fmt.Errorf("%d blocks of %d threads: the numbers must not be negative", c.Blocks, c.Threads)
 	case slices.ContainsFunc(c.SMs, func(most int) bool { return most < 1 }):
@@ -92,7 +92,7 @@ func (c *Config) Validate(ranks int) error {
 			return slices.Contains(k.Algorithms(), name)
 		})
 		if !known {
-			return fmt.Errorf("algorithm %q is none of auto, all, and those of %s: %v", name, c.Collectives[0], c.Collectives[0].Algorithms())
+			return fmt.Errorf("algorithm %q is not auto, all, or one of %s: %v", name, c.Collectives[0], c.Collectives[0].Algorithms())
 		}
 	}
 	return nil
