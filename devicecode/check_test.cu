@@ -1,6 +1,7 @@
 // Kernels of the tests of check.cuh: each does what a check finds.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/memory_channel.cuh>
+#include <mscclgo/port_channel.cuh>
 
 using namespace mscclgo;
 
@@ -64,4 +65,26 @@ extern "C" __global__ void warps(GroupHandle group) { Inboxes<LL128Packet> inbox
 
 extern "C" __global__ void each(GroupHandle group) {
   forEachRank(group, [](uint32_t, uint32_t, uint32_t) {});
+}
+
+// chosen uses a channel of a set.
+extern "C" __global__ void chosen(MemoryChannelSet set, uint32_t peer, uint32_t channel) {
+  set.to(peer, channel).signal();
+}
+
+// unmade uses a handle in device memory that nobody has written.
+extern "C" __global__ void unmade(const MemoryChannelHandle* memory, const PortChannelHandle* port,
+                                  uint32_t which) {
+  if (which == 0) memory->signal();
+  if (which == 1) port->flush();
+}
+
+// peers sends a packet to a rank, or receives one from it.
+extern "C" __global__ void peers(GroupHandle group, uint32_t other, uint32_t receives) {
+  Inboxes<LL8Packet> inboxes(group);
+  inboxes.begin();
+  Piece<LL8Packet> piece = {};
+  if (receives == 0) inboxes.send(other, 0, piece);
+  if (receives == 1) inboxes.receive(other, 0, piece);
+  inboxes.end();
 }

@@ -76,6 +76,7 @@ func (b *checkBed) misuses() []misuse {
 		c.Packets += by
 		return c
 	}
+	set := devicecode.MemoryChannelSet{Handles: b.data, Rank: 1, Size: 2, PerPeer: 3, Watch: channel.Semaphore.Watch}
 	at := "block (1,0,0), thread (3,0,0): "
 	all := []misuse{
 		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(155000), uint64(0), uint64(10016)}, at + "put of 10016 bytes at 155000 to rank 2, whose buffer has 160112", 2},
@@ -107,11 +108,19 @@ func (b *checkBed) misuses() []misuse {
 		{"warps", flat(1, 48), []any{group}, "Inboxes in blocks of 48 threads: the packets need blocks of whole warps, of 32", -1},
 		{"each", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group}, "forEachRank in a grid", -1},
 		{"linesOf", flat(1, 48), []any{b.data, b.data}, "putPackets: 48 threads", -1},
+		{"chosen", flat(1, 1), []any{set, uint32(2), uint32(0)}, "channel 0 to peer 2 of a set, which has 3 to each of 2 peers", -1},
+		{"chosen", flat(1, 1), []any{set, uint32(0), uint32(3)}, "channel 3 to peer 0 of a set, which has 3 to each of 2 peers", -1},
+		{"peers", flat(1, 1), []any{group, uint32(0), uint32(0)}, "send of a packet to rank 0 by rank 0 of a group of 2", -1},
+		{"peers", flat(1, 1), []any{group, uint32(2), uint32(0)}, "send of a packet to rank 2 by rank 0 of a group of 2", -1},
+		{"peers", flat(1, 1), []any{group, uint32(0), uint32(1)}, "receive of a packet from rank 0 by rank 0 of a group of 2", -1},
+		{"peers", flat(1, 1), []any{group, uint32(2), uint32(1)}, "receive of a packet from rank 2 by rank 0 of a group of 2", -1},
 	}
 	if b.device.Info().Arch == devicecode.ArchEmu { // GPUs do not look for these
 		all = append(all, []misuse{
 			{"open", flat(1, 64), []any{group}, "call 1 of the group began with Inboxes and has not ended: every thread calls end() of them", -1},
 			{"one", flat(1, 256), []any{group, uint32(1)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", -1},
+			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(0)}, "by a null pointer, as in a handle in device memory that was not made, outside those that there are", -1},
+			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(1)}, "by a null pointer, as in a handle in device memory that was not made, outside those that there are", -1},
 		}...)
 	}
 	return all
@@ -148,7 +157,7 @@ func TestChecks(t *testing.T) {
 			*b.status.get() = devicecode.GroupStatus{}
 			err := b.run(t, m.kernel, m.shape, m.args...)
 			testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", m.want, "; at check_test.cu:")
-			if m.kernel == "linesOf" {
+			if m.kernel == "linesOf" || m.kernel == "unmade" {
 				return // it has no group to tell
 			}
 			text, peer, ok := b.status.get().Checked()

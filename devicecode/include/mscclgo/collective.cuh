@@ -232,6 +232,7 @@ class Inboxes {
   // send writes packet `index` of the inbox that rank `to` has for this rank.
   MSCCLGO_DEVICE void send(uint32_t to, uint32_t index, const Piece& piece) const {
     checkIndex("send of packet ", index);
+    checkOther("send of a packet to rank ", to);
     piece.write(inbox(to, group_.rank) + index, lane(), epoch_);
   }
 
@@ -276,6 +277,7 @@ class Inboxes {
 
   // receive waits for packet `index` from rank `from`, and reports whether it came.
   MSCCLGO_DEVICE bool receive(uint32_t from, uint32_t index, Piece& piece) const {
+    checkOther("receive of a packet from rank ", from);
     Piece pieces[1];
     if (!receiveSome(slot(group_.rank, from), 1, index, pieces)) return false;
     piece = pieces[0];
@@ -490,6 +492,17 @@ class Inboxes {
                   uint64_t(capacity_), " of ", uint64_t(sizeof(Packet)), " bytes");
 #else
     (void)what, (void)index;
+#endif
+  }
+
+  // checkOther ends it at a rank that is not of the group, or this one.
+  MSCCLGO_DEVICE void checkOther(const char* what, uint32_t rank) const {
+#if defined(MSCCLGO_CHECK)
+    if (rank < group_.size && rank != group_.rank) return;
+    detail::fault(group_.watch, kNoPeer, what, rank, " by rank ", group_.rank, " of a group of ",
+                  group_.size);
+#else
+    (void)what, (void)rank;
 #endif
   }
 

@@ -74,6 +74,11 @@ static void describe(int number, const siginfo_t* info) {
     snprintf(here.text, sizeof(here.text),
              "illegal memory access beyond the %u bytes of dynamic shared memory of the launch",
              here.dynamic);
+  } else if (address < 4096) {
+    snprintf(here.text, sizeof(here.text),
+             "illegal memory access at %p, by a null pointer, as in a handle in device memory that was not "
+             "made, outside those that there are",
+             info->si_addr);
   } else {
     snprintf(here.text, sizeof(here.text), "illegal memory access at %p", info->si_addr);
   }
