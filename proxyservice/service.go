@@ -182,7 +182,9 @@ func (s *ProxyService) publish() {
 func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 
 // AddMemory returns the id of a memory, this rank's or a peer's, in the service: the
-// same each time. The memory stays the caller's and must outlive the service.
+// same each time. The memory stays the caller's and must outlive the service. One that is added before
+// the service has connections may be of a group whose connections come later: if it is of none,
+// [channel.NewPortChannel] refuses it, and a trigger that names it fails the service.
 //
 // Errors: ErrInvalid when the memory is nil or in a registry for another device, or the service has connections and none
 // of them is in the memory's registry, or is closed or has MaxMemories.

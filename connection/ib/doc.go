@@ -36,7 +36,9 @@
 //     and is posted when that read is complete. The tests check that the read is made;
 //     to see what happens without it takes a card and a GPU.
 //   - What a card writes to a GPU, kernels there see in that order if the driver says so
-//     ([gpu.Info.RDMAOrdered]); where it does not, [New] refuses.
+//     ([gpu.Info.RDMAOrdered]); where it does not, [New] refuses: the receiver's host
+//     would have to flush (cuFlushGPUDirectRDMAWrites) between data and signal, and
+//     takes no part where an atomic writes the signal into the GPU's memory.
 //   - Without atomics an update is a message: a write with immediate into the
 //     peer's inbox, whose process applies it. The completion of its receive
 //     follows the data of the writes before it to host memory; for device
