@@ -108,7 +108,7 @@ const (
 )
 
 // costs returns those of the fabric. What NVLink takes was measured on H200s
-// (docs/PERFORMANCE.md): a packet 1.33 us there and back, a signal 2.77, a port's put and signal
+// (docs/MEASUREMENTS.md): a packet 1.33 us there and back, a signal 2.77, a port's put and signal
 // of 1 KiB 6.85, Ethernet's 41 over the loopback interface. There links of 450 GB/s carry writes
 // at 366, reads at 336, half of each at 341, copies by engines at 387 and slots at 327. What PCIe
 // takes is an estimate that nothing here was measured against, as is what [topology.Network] says.

@@ -60,7 +60,7 @@ func TestWrongFabrics(t *testing.T) {
 	}
 }
 
-// measurement is a row of a table of docs/PERFORMANCE.md.
+// measurement is a row of a table of docs/MEASUREMENTS.md.
 type measurement struct {
 	kind      Kind
 	ranks     int
@@ -72,7 +72,7 @@ type measurement struct {
 // measured reads the tables. Rows that are marked with a star are of older kernels.
 func measured(t *testing.T) (all []measurement) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/PERFORMANCE.md")
+	text, err := os.ReadFile("../docs/MEASUREMENTS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func measured(t *testing.T) (all []measurement) {
 		all = append(all, measurement{kind, ranks, bytes, r[2], micros})
 	}
 	if len(all) < 140 {
-		t.Fatalf("docs/PERFORMANCE.md has %d measurements", len(all))
+		t.Fatalf("docs/MEASUREMENTS.md has %d measurements", len(all))
 	}
 	return all
 }
@@ -334,10 +334,10 @@ func ExampleFabric_Predict() {
 	// tree false 12.6ms
 }
 
-// TestEightGPUs finds that the rules and the predictions for eight GPUs in docs/PERFORMANCE.md are
+// TestEightGPUs finds that the rules and the predictions for eight GPUs in docs/MEASUREMENTS.md are
 // those that there are.
 func TestEightGPUs(t *testing.T) {
-	text, err := os.ReadFile("../docs/PERFORMANCE.md")
+	text, err := os.ReadFile("../docs/MEASUREMENTS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
