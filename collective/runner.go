@@ -265,8 +265,7 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 	for rank, b := range all {
 		read := wire.NewReader(b)
 		if err := sameStep(read, r.comm.Rank(), rank, op, cut(name, mostName)); err != nil {
-			native.NoteError(r.comm, err)
-			return nil, errors.Join(failed, err)
+			return nil, errors.Join(failed, native.OwnError(r.comm, err))
 		}
 		ok := read.Bool()
 		texts[rank] = read.String(most)
@@ -299,9 +298,7 @@ const inOrder = "all ranks make the same calls in the same order, and a call tha
 // because returns the error of a collective call that fails because of another rank. A program may fail
 // another group of its with it, in which ranks have other numbers.
 func (r *Runner) because(rank int, kind mscclgo.Kind, op, format string, args ...any) error {
-	err := mscclgo.Errorf(kind, op, format, args...).At(r.comm.Rank(), rank)
-	native.NoteError(r.comm, err)
-	return err
+	return native.OwnError(r.comm, mscclgo.Errorf(kind, op, format, args...).At(r.comm.Rank(), rank))
 }
 
 // agree compares what all ranks say about a call. Collective.

@@ -60,7 +60,7 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 	}
 	all, err := k.contributions(ctx, mine, failed)
 	if err != nil && k.name != closing { // a group that is closed aborts no other
-		k.c.noteError(err)
+		err = k.c.ours(err)
 	}
 	return all, err
 }

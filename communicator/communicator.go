@@ -42,7 +42,7 @@ func init() {
 		}
 		return c.kept
 	}
-	native.NoteError = func(comm any, err error) { comm.(*Communicator).noteError(err) }
+	native.OwnError = func(comm any, err error) error { return comm.(*Communicator).ours(err) }
 	native.UntilFailure = func(ctx context.Context, comm any) (context.Context, context.CancelFunc) {
 		return comm.(*Communicator).untilFailure(ctx)
 	}
@@ -125,6 +125,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	process *registeredmem.Process // of the ranks of RunTogether, else nil
+	kin     *kin                   // of a group that was split from another, else nil
 }
 
 // fill sets the defaults.

@@ -41,9 +41,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 		return err
 	})
 	if err != nil { // perhaps of the context, which the group's failure ended
-		err = c.causeFirst(err)
-		c.noteError(err)
-		return nil, err
+		return nil, c.ours(c.causeFirst(err))
 	}
 	native.ExplainConnection(conn, c.causeFirst)
 	return conn, nil

@@ -174,7 +174,7 @@ func (f *failure) failBy(culprit int, err error) {
 	if earlier := f.boot.Err(); earlier != nil {
 		culprit, self, err = mscclgo.NoRank, mscclgo.NoRank, earlier // which may name nobody
 	}
-	known := f.observer.failing(err, culprit, self)
+	err, number := f.observer.kin.blame(err, culprit, self)
 	f.mu.Lock()
 	first := f.cause == nil
 	if first {
@@ -182,7 +182,7 @@ func (f *failure) failBy(culprit int, err error) {
 		if f.proxies != nil {
 			f.proxies.Set() // before kernels end, and others begin that were queued behind them
 		}
-		f.observer.note(known, true) // before a program can pass the cause to another group
+		f.observer.kin.failed(err, number, f.observer.now())
 		f.failed.Store(true)
 		f.tracer.Load().failed() // before anyone is told of the cause, who waits for its file
 	}
@@ -305,7 +305,7 @@ func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 //
 // err may be an error of another group of this rank, whose ranks have other numbers: its Peer is
 // translated to this group's number. That works if both groups came from one by [Communicator.Split],
-// and if err is, or wraps, one of the newest 16 errors by which such a group failed, or that its
+// and if err is, or wraps, an error by which such a group failed, or that its
 // collective calls, Connect and package collective returned here. The Peer of any other error is
 // taken for a number of this group, also if [Communicator.Reform] has made one of the groups.
 func (c *Communicator) Abort(err error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -17,7 +18,7 @@ type family struct {
 	mu    sync.Mutex
 	told  map[*kin]told // of those that observe
 	asked time.Time     // when this rank last asked in one of the groups
-	fails []*failing    // the newest last
+	parts atomic.Bool   // there are other groups than the outer one
 }
 
 // told is what an observer tells of its rank: waits for ranks by their numbers in the outer group.
@@ -35,35 +36,43 @@ type kin struct {
 	parent  *kin  // the group that was split, nil for the outer one
 	numbers []int // in the outer group, of the ranks of this one
 
-	observer *observer // of the outer group, while that is open; guarded by family.mu
-	failure  *failing  // why the group failed, or nil; guarded by family.mu
+	observer *observer     // of the outer group, while that is open; guarded by family.mu
+	failure  *groupFailure // why the group failed, or nil; guarded by family.mu
 }
 
 const mostTold = 4 // waits of one group
 
-// adopt makes a new group one that came of this one, where its ranks are those of the numbers.
-func (o *observer) adopt(child *observer, numbers []int) {
-	o.mu.Lock()
-	k := o.kin.Load()
-	if k == nil {
-		k = &kin{family: &family{told: map[*kin]told{}}, numbers: o.c.everyone()}
-		if k.outer = k; o.board != nil {
-			k.observer = o
-		}
-		o.kin.Store(k)
+// newKin returns the place of a group of so many that came of no other.
+func newKin(size int) *kin {
+	k := &kin{family: &family{told: map[*kin]told{}}, numbers: make([]int, size)}
+	for rank := range k.numbers {
+		k.numbers[rank] = rank
 	}
-	o.mu.Unlock()
-	outer := make([]int, len(numbers))
-	for i, n := range numbers {
-		outer[i] = k.numbers[n]
+	k.outer = k
+	return k
+}
+
+// child returns the place of a group that is split from this one, with these ranks of it.
+func (k *kin) child(ranks []int) *kin {
+	k.family.parts.Store(true)
+	child := &kin{family: k.family, outer: k.outer, parent: k, numbers: make([]int, len(ranks))}
+	for i, rank := range ranks {
+		child.numbers[i] = k.numbers[rank]
 	}
-	child.kin.Store(&kin{family: k.family, outer: k.outer, parent: k, numbers: outer})
+	return child
+}
+
+// observe has the family know the observer of the outer group, which this is.
+func (k *kin) observe(o *observer) {
+	k.family.mu.Lock()
+	defer k.family.mu.Unlock()
+	k.observer = o
 }
 
 // tell has the family know what this rank's kernels and exchange wait for. The caller holds mu.
 func (o *observer) tell(own *watch.Status, now time.Time) {
-	k := o.kin.Load()
-	if k == nil {
+	k := o.kin
+	if !k.family.parts.Load() {
 		return
 	}
 	waits := slices.Concat(own.Waits, o.exchangeWaits(own, now))
@@ -97,10 +106,7 @@ func (o *observer) exchangeWaits(own *watch.Status, now time.Time) []watch.Wait 
 // quiet has the family hear no more of this group's waits: it has failed, which ends them. Other
 // groups learn of the last for as long as they explain waits there; see explains.
 func (o *observer) quiet() {
-	k := o.kin.Load()
-	if k == nil {
-		return
-	}
+	k := o.kin
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
 	if t, ok := k.family.told[k]; ok {
@@ -112,10 +118,7 @@ func (o *observer) quiet() {
 // leaveFamily has the family hear nothing more of this group, which is closed. The caller holds mu,
 // by which no tick tells anything any more.
 func (o *observer) leaveFamily() {
-	k := o.kin.Load()
-	if k == nil {
-		return
-	}
+	k := o.kin
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
 	delete(k.family.told, k)
@@ -139,10 +142,7 @@ func (o *observer) fresh(t told, now time.Time) bool {
 
 // elsewhere returns what this rank waits for in the other groups of its family.
 func (o *observer) elsewhere(now time.Time) (waits []watch.Wait) {
-	k := o.kin.Load()
-	if k == nil {
-		return nil
-	}
+	k := o.kin
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
 	var over []watch.Wait
@@ -191,8 +191,8 @@ func (k *kin) where(other *kin) watch.Where {
 
 // outerGroup returns what is known of the outer group, if this is not it.
 func (o *observer) outerGroup() watch.OuterGroup {
-	k := o.kin.Load()
-	if k == nil || k.outer == k {
+	k := o.kin
+	if k.outer == k {
 		return watch.OuterGroup{}
 	}
 	g := watch.OuterGroup{Numbers: k.numbers, Size: len(k.outer.numbers)}
@@ -220,19 +220,15 @@ func (o *observer) outerGroup() watch.OuterGroup {
 
 // askFamily notes that this rank has asked, so that it soon asks in its other groups too.
 func (o *observer) askFamily(now time.Time) {
-	if k := o.kin.Load(); k != nil {
-		k.family.mu.Lock()
-		defer k.family.mu.Unlock()
-		k.family.asked = now
-	}
+	k := o.kin
+	k.family.mu.Lock()
+	defer k.family.mu.Unlock()
+	k.family.asked = now
 }
 
 // familyAsked returns when this rank last asked in one of its groups.
 func (o *observer) familyAsked() time.Time {
-	k := o.kin.Load()
-	if k == nil {
-		return time.Time{}
-	}
+	k := o.kin
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
 	return k.family.asked

@@ -11,42 +11,43 @@ import (
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
-// failing is an error of a group, by which it failed or with which a call ended.
-type failing struct {
+// blamed is in the errors of a group by which it failed, or with which its calls ended: other groups of the family learn by
+// it who is to blame.
+type blamed struct {
 	of      *kin
-	err     error
-	text    string // of err
 	culprit int    // its number in the outer group, or NoRank
+	text    string // which has that of err, or quotes it
+	err     error  // or nil
+}
+
+func (b *blamed) Error() string { return b.text }
+func (b *blamed) Unwrap() error { return b.err }
+
+// Outside is for watch.Blamed, by which the other ranks of the group hear of it.
+func (b *blamed) Outside() int {
+	if slices.Contains(b.of.numbers, b.culprit) {
+		return mscclgo.NoRank
+	}
+	return b.culprit
+}
+
+// groupFailure is why a group failed.
+type groupFailure struct {
+	culprit int // its number in the outer group, or NoRank
+	text    string
 	at      time.Time
 }
 
-const mostFails = 16
-
-// judged is in errors of which this rank has found out the culprit. Others have the text alone.
-type judged struct {
-	family  *family
-	culprit int // its number in the outer group, or NoRank
-	text    string
-	err     error // that the text quotes, or nil
-}
-
-func (j *judged) Error() string { return j.text }
-func (j *judged) Unwrap() error { return j.err }
-
 // judged returns an error with a text that has a verdict's. Where that names no culprit, it is
 // due to the rank that was awaited.
-func (o *observer) judged(v watch.Verdict, awaited int, text string, err error) *judged {
-	k := o.kin.Load()
-	if k == nil {
-		return &judged{text: text, err: err}
-	}
-	culprit := k.number(v.Culprit)
+func (o *observer) judged(v watch.Verdict, awaited int, text string, err error) *blamed {
+	culprit := o.kin.number(v.Culprit)
 	if v.Outside {
 		culprit = v.Outer
 	} else if v.Culprit == mscclgo.NoRank {
-		culprit = k.number(awaited)
+		culprit = o.kin.number(awaited)
 	}
-	return &judged{k.family, culprit, text, err}
+	return &blamed{o.kin, culprit, text, err}
 }
 
 // number returns the number in the outer group of a rank of this one, or NoRank.
@@ -74,24 +75,22 @@ func (k *kin) renumbered(other *kin) string {
 	return " (" + strings.Join(all, ", ") + ")"
 }
 
-// failing returns what the family shall know of an error of this group, which is due to the culprit
-// if that is known, and to the rank otherwise if the error names none. Both may be NoRank. It
+// blame returns an error of this group with what it tells the family, and the number of the culprit in the outer group. It is due to
+// the culprit if that is known, and to the rank otherwise if the error names none. Both may be NoRank. It
 // is called without locks, since methods of the program's errors may call anything.
-func (o *observer) failing(err error, culprit, otherwise int) *failing {
-	k := o.kin.Load()
-	if k == nil {
-		return nil
+func (k *kin) blame(err error, culprit, otherwise int) (error, int) {
+	b := (*blamed)(nil)
+	if errors.As(err, &b) && b.of.family == k.family {
+		if b.of == k {
+			return err, b.culprit
+		}
+		return &blamed{k, b.culprit, err.Error(), err}, b.culprit
 	}
-	f := &failing{of: k, err: err, text: err.Error(), at: o.now()}
-	if j := (*judged)(nil); errors.As(err, &j) && j.family == k.family {
-		f.culprit = j.culprit
-		return f
+	number := mscclgo.NoRank
+	if by := (*watch.By)(nil); culprit == mscclgo.NoRank && errors.As(err, &by) && by.Outside() < len(k.outer.numbers) {
+		number = by.Outside()
 	}
 	if culprit == mscclgo.NoRank {
-		var ok bool
-		if f.culprit, ok = watch.OuterCulprit(f.text); ok && f.culprit < len(k.outer.numbers) {
-			return f
-		}
 		culprit = watch.Culprit(err, mscclgo.NoRank)
 	}
 	if e := (*mscclgo.Error)(nil); culprit == mscclgo.NoRank && errors.As(err, &e) && e.Kind == mscclgo.ErrAborted {
@@ -100,73 +99,47 @@ func (o *observer) failing(err error, culprit, otherwise int) *failing {
 	if culprit == mscclgo.NoRank {
 		culprit = otherwise
 	}
-	f.culprit = k.number(culprit)
-	return f
+	if number == mscclgo.NoRank {
+		number = k.number(culprit)
+	}
+	return &blamed{k, number, err.Error(), err}, number
 }
 
-// note has the family know an error of this group, by which the group has failed or not.
-func (o *observer) note(f *failing, failed bool) {
-	if f == nil {
-		return
-	}
-	family := f.of.family
-	family.mu.Lock()
-	defer family.mu.Unlock()
-	if failed {
-		f.of.failure = f
-	}
-	family.fails = append(family.fails, f)
-	family.fails = family.fails[max(0, len(family.fails)-mostFails):]
-}
-
-// noteError has the rank's other groups know an error of this one, which may name a rank of it.
-func (c *Communicator) noteError(err error) {
-	if c.failure != nil {
-		o := c.failure.observer
-		o.note(o.failing(err, mscclgo.NoRank, mscclgo.NoRank), false)
-	}
-}
-
-// failedElsewhere returns the failure of another group of the family which err is, or nil.
-func (o *observer) failedElsewhere(err error) *failing {
-	k := o.kin.Load()
-	if k == nil {
-		return nil
-	}
+// failed has the family know why this group failed.
+func (k *kin) failed(err error, culprit int, now time.Time) {
 	k.family.mu.Lock()
-	fails := slices.Clone(k.family.fails)
-	k.family.mu.Unlock()
-	for _, f := range slices.Backward(fails) { // those that quote others are newer
-		if errors.Is(err, f.err) {
-			if f.of == k {
-				return nil
-			}
-			return f
-		}
+	defer k.family.mu.Unlock()
+	k.failure = &groupFailure{culprit, err.Error(), now}
+}
+
+// ours returns an error of this group, which may name a rank of it, so that the rank's other groups know that.
+func (c *Communicator) ours(err error) error {
+	if c.failure != nil && err != nil {
+		err, _ = c.failure.observer.kin.blame(err, mscclgo.NoRank, mscclgo.NoRank)
 	}
-	return nil
+	return err
 }
 
 // ofOther returns an error of another group of this rank, which names ranks by their numbers there,
 // with this kind and operation, and its culprit, a rank of this group or NoRank. The error is nil if
 // err is no such error.
 func (c *Communicator) ofOther(kind mscclgo.Kind, op string, err error) (culprit int, ours error) {
-	if c.failure == nil || err == nil {
+	b := (*blamed)(nil)
+	if c.failure == nil || !errors.As(err, &b) {
 		return mscclgo.NoRank, nil
 	}
-	f := c.failure.observer.failedElsewhere(err)
-	if f == nil {
+	k := c.failure.observer.kin
+	if b.of == k || b.of.family != k.family {
 		return mscclgo.NoRank, nil
 	}
-	k, number := c.failure.observer.kin.Load(), f.culprit
-	culprit = slices.Index(k.numbers, number) // which is NoRank where there is none
-	text := "another group of this rank has failed, by whose numbers ranks are named" + k.renumbered(f.of) + ": " + err.Error()
-	if number != mscclgo.NoRank && culprit == mscclgo.NoRank {
-		text = watch.Outsider(text, number)
+	culprit = slices.Index(k.numbers, b.culprit) // which is NoRank where there is none
+	text := "another group of this rank has failed, by whose numbers ranks are named" + k.renumbered(b.of) + ": " + err.Error()
+	if b.culprit != mscclgo.NoRank && culprit == mscclgo.NoRank {
+		text = watch.Outsider(text, b.culprit)
 	}
 	peer := culprit
 	if peer == c.Rank() {
 		peer = mscclgo.NoRank
 	}
-	return culprit, mscclgo.Errorf(kind, op, "%w", &judged{k.family, number, text, err}).At(c.Rank(), peer)
+	return culprit, mscclgo.Errorf(kind, op, "%w", &blamed{k, b.culprit, text, err}).At(c.Rank(), peer)
 }

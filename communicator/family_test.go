@@ -23,7 +23,7 @@ func split(outer []*observer, clock *time.Time, numbers ...int) []*observer {
 	part, _ := observers(make([]int, len(numbers))...)
 	for i, n := range numbers {
 		part[i].now = func() time.Time { return *clock }
-		outer[n].adopt(part[i], numbers)
+		part[i].kin = outer[n].kin.child(numbers)
 	}
 	for _, o := range append(part, outer...) {
 		o.c.failure = &failure{boot: o.c.boot, observer: o}
@@ -73,63 +73,79 @@ func TestCulpritInTheFamily(t *testing.T) {
 	other := split(outer, clock, 1, 3)
 	p, q := part[1], other[0] // of rank 1
 	timeout := func(peer int) error { return mscclgo.Errorf(mscclgo.ErrTimeout, "wait", "it did not come").At(1, peer) }
-	check := func(what string, f *failing, want int) {
+	blame := func(o *observer, err error, culprit, otherwise int) int {
+		_, number := o.kin.blame(err, culprit, otherwise)
+		return number
+	}
+	check := func(what string, got, want int) {
 		t.Helper()
-		if f.culprit != want {
-			t.Errorf("%s: rank %d of the outer group, want %d", what, f.culprit, want)
+		if got != want {
+			t.Errorf("%s: rank %d of the outer group, want %d", what, got, want)
 		}
 	}
-	check("a peer", p.failing(timeout(0), mscclgo.NoRank, 1), 2)
-	check("a rank that is given", p.failing(errors.New("calls differ"), 2, 1), 0)
-	check("an error of this rank", p.failing(errors.New("a bug"), mscclgo.NoRank, 1), 1)
-	check("news that name nobody", p.failing(mscclgo.Errorf(mscclgo.ErrRemote, "group", "it failed").At(1, mscclgo.NoRank), mscclgo.NoRank, mscclgo.NoRank), mscclgo.NoRank)
-	check("news that name this rank", p.failing(mscclgo.Errorf(mscclgo.ErrAborted, "group", "rank 2 considers this rank failed").At(1, mscclgo.NoRank), mscclgo.NoRank, mscclgo.NoRank), 1)
-	check("news of a rank outside", q.failing(mscclgo.Errorf(mscclgo.ErrRemote, "group", "%s", watch.Outsider("rank 0 failed", 2)).At(1, 0), mscclgo.NoRank, mscclgo.NoRank), 2)
-	check("a rank that is not of the outer group", q.failing(errors.New(watch.Outsider("it failed", 4)), mscclgo.NoRank, 1), 3)
+	const none = mscclgo.NoRank
+	check("a peer", blame(p, timeout(0), none, 1), 2)
+	check("a rank that is given", blame(p, errors.New("calls differ"), 2, 1), 0)
+	check("an error of this rank", blame(p, errors.New("a bug"), none, 1), 1)
+	check("news that name nobody", blame(p, mscclgo.Errorf(mscclgo.ErrRemote, "group", "it failed").At(1, none), none, none), none)
+	check("news that name this rank", blame(p, mscclgo.Errorf(mscclgo.ErrAborted, "group", "rank 2 considers this rank failed").At(1, none), none, none), 1)
 	quoting := watch.Verdict{Culprit: 0, Text: watch.Outsider("rank 0 has not made call 4", 3)}
-	check("a verdict that quotes", p.failing(p.judged(quoting, 2, quoting.Text, nil), mscclgo.NoRank, 1), 2)
-	check("a verdict without a culprit", p.failing(p.judged(watch.Verdict{Culprit: mscclgo.NoRank}, 2, "a cycle", nil), mscclgo.NoRank, 1), 0)
+	check("a verdict", blame(p, p.judged(quoting, 2, quoting.Text, nil), none, 1), 2)
+	check("a verdict without a culprit", blame(p, p.judged(watch.Verdict{Culprit: none}, 2, "a cycle", nil), none, 1), 0)
+
+	// News tell of a culprit outside.
+	news := func(cause error) error {
+		f, err := watch.DecodeFact(watch.Blamed(1, 1, cause).Encode(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Failed("group", 0)
+	}
+	outside := func(number int) error {
+		return q.judged(watch.Verdict{Culprit: 0, Outside: true, Outer: number}, none, "it is late", nil)
+	}
+	check("news of a rank outside", blame(q, news(outside(2)), none, none), 2)
+	check("the same of news", blame(q, news(news(outside(2))), none, none), 2)
+	check("news of a rank of the group", blame(q, news(timeout(1)), none, none), 3)
+	check("news of a rank that is not of the outer group", blame(q, news(outside(4)), none, none), 3)
 
 	// The error passes from one part through another, which lacks the culprit, to the outer group.
-	first := p.failing(fmt.Errorf("step 3: %w", timeout(0)), mscclgo.NoRank, 1)
-	p.note(first, true)
-	culprit, ours := q.c.ofOther(mscclgo.ErrAborted, "abort", first.err)
-	if culprit != mscclgo.NoRank || !strings.HasSuffix(ours.Error(), "rank 2 of the outer group is not of this one") {
+	first, _ := p.kin.blame(fmt.Errorf("step 3: %w", timeout(0)), none, 1)
+	culprit, ours := q.c.ofOther(mscclgo.ErrAborted, "abort", first)
+	if culprit != none || !strings.HasSuffix(ours.Error(), "rank 2 of the outer group is not of this one") {
 		t.Fatalf("rank %d, %v", culprit, ours)
 	}
-	second := q.failing(ours, 0, 0) // in which the aborter is to blame
-	check("the same in the other part", second, 2)
-	q.note(second, true)
-	check("the same in a call of the other part", q.failing(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "%w", ours).At(0, 1), mscclgo.NoRank, mscclgo.NoRank), 2)
-	if culprit, ours = outer[1].c.ofOther(mscclgo.ErrAborted, "abort", fmt.Errorf("step 4: %w", second.err)); culprit != 2 || ours == nil {
+	check("the same in the other part", blame(q, ours, 0, 0), 2) // in which the aborter is to blame
+	check("the same in a call of the other part", blame(q, mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "%w", ours).At(0, 1), none, none), 2)
+	check("the same where it is told", blame(q, news(ours), none, none), 2)
+	step := fmt.Errorf("step 4: %w", ours)
+	if culprit, ours = outer[1].c.ofOther(mscclgo.ErrAborted, "abort", step); culprit != 2 || ours == nil {
 		t.Errorf("rank %d is to blame in the outer group: %v", culprit, ours)
 	}
-	if _, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", fmt.Errorf("step 4: %w", second.err)); ours != nil {
+	if _, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", step); ours != nil {
 		t.Errorf("an error of the group, which quotes another's, is taken for another's: %v", ours)
 	}
-
-	// News have 4096 bytes.
-	long := p.failing(errors.Join(timeout(0), errors.New(strings.Repeat("x", 1<<16))), mscclgo.NoRank, 1)
-	p.note(long, false)
-	_, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", long.err)
-	text := ours.Error()
-	check("news of a long error", q.failing(errors.New(text[:min(len(text), maxReason)]), mscclgo.NoRank, mscclgo.NoRank), 2)
+	for range 100 {
+		p.kin.blame(timeout(0), none, 1)
+	}
+	if _, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", first); ours == nil {
+		t.Error("an older error of another group is not known")
+	}
 }
 
 // reentrant is an error of a program's whose methods use the groups.
 type reentrant struct{ is func() }
 
 func (r *reentrant) Error() string { return "reentrant" }
-func (r *reentrant) Is(error) bool { r.is(); return false }
+func (r *reentrant) As(any) bool   { r.is(); return false }
 
 func TestErrorThatUsesTheFamily(t *testing.T) {
 	outer, clock := observers(0, 0, 0)
-	part := split(outer, clock, 1, 0)
-	part[0].note(part[0].failing(errors.New("it failed"), mscclgo.NoRank, 0), true)
+	split(outer, clock, 1, 0)
 	asked := 0
-	outer[1].failedElsewhere(&reentrant{func() {
+	outer[1].c.ours(&reentrant{func() {
 		if asked++; asked == 1 {
-			outer[1].failedElsewhere(errors.New("another"))
+			outer[1].c.ours(errors.New("another"))
 		}
 	}})
 	if asked == 0 {
@@ -144,11 +160,11 @@ func TestOuterGroupsFailure(t *testing.T) {
 	part := split(outer, clock, 1, 0)
 	part[0].c.options.Timeout = time.Minute
 	o := outer[1]
-	o.note(o.failing(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late").At(1, 0), mscclgo.NoRank, 1), false)
+	o.c.ours(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late").At(1, 0))
 	if f := part[0].outerGroup().Failure; f != nil {
 		t.Errorf("before it fails: %+v", f)
 	}
-	o.note(o.failing(errors.New("it fails"), 2, 1), true)
+	o.kin.failed(errors.New("it fails"), 2, o.now())
 	if f := part[0].outerGroup().Failure; f == nil || f.Culprit != 2 || f.Text != "it fails" {
 		t.Errorf("when it has failed: %+v", f)
 	}
@@ -160,7 +176,7 @@ func TestOuterGroupsFailure(t *testing.T) {
 	if f := part[0].outerGroup().Failure; f != nil {
 		t.Errorf("later: %+v", f)
 	}
-	o.note(o.failing(errors.New("nobody knows who"), mscclgo.NoRank, mscclgo.NoRank), true)
+	o.kin.failed(errors.New("nobody knows who"), mscclgo.NoRank, o.now())
 	if g := part[0].outerGroup(); g.Failure != nil || g.Size != 3 {
 		t.Errorf("where no rank is known: %+v", g)
 	}
@@ -224,7 +240,7 @@ func TestLeaveDuringTick(t *testing.T) {
 	left.Wait()
 	o.tick(noNotes)
 	o.quiet() // as the end of watch does
-	if k := o.kin.Load(); len(k.family.told) != 0 || k.observer != nil {
+	if k := o.kin; len(k.family.told) != 0 || k.observer != nil {
 		t.Errorf("the family knows %v of a group that is closed, %v", k.family.told, k.observer)
 	}
 }
@@ -273,10 +289,6 @@ func TestClosedGroupsAreFreed(t *testing.T) {
 			t.Errorf("%d of %d communicators that are closed are still there", alive, len(old))
 			break
 		}
-	}
-	k := c.failure.observer.kin.Load()
-	if n := len(k.family.fails); n != 0 {
-		t.Errorf("the family keeps %d errors of Close", n)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)

@@ -54,8 +54,8 @@ type observer struct {
 	extra      time.Duration     // by which the deadlines of waits are put off; see putOff
 	extended   time.Time         // when that was set
 	still      ownStill
-	kin        atomic.Pointer[kin] // its place among groups that came of each other, or nil
-	mutes      []bool              // the ranks that were mute when this one left, nil before
+	kin        *kin   // its place among groups that came of each other
+	mutes      []bool // the ranks that were mute when this one left, nil before
 }
 
 // life is what is known of a rank's beat.
@@ -113,6 +113,9 @@ const (
 func newObserver(c *Communicator) *observer {
 	o := &observer{c: c, heartbeat: c.options.HeartbeatTimeout, now: time.Now, compare: compareInterval, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}, woken: make(chan struct{})}
 	o.namespace, o.host = pidNamespace(), hostName()
+	if o.kin = c.options.kin; o.kin == nil {
+		o.kin = newKin(c.Size())
+	}
 	return o
 }
 
@@ -124,6 +127,9 @@ func (o *observer) join(b *board, owners, leaders []int) {
 	defer o.mu.Unlock()
 	o.board, o.owners, o.status = b, owners, nil
 	now := o.now()
+	if o.kin.outer == o.kin {
+		o.kin.observe(o)
+	}
 	o.ticked = now // if the first tick is late, so perhaps are those of others
 	o.lives = slices.Repeat([]life{{moved: now}}, len(owners))
 	for _, rank := range leaders {

@@ -157,8 +157,7 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 		return nil, k.giveUp(made, err, p.Close)
 	}
 	if err := p.show(); err != nil { // of which the others, who go on, do not know
-		c.noteError(err)
-		return nil, k.leave(err, p.Close)
+		return nil, k.leave(c.ours(err), p.Close)
 	}
 	return p, nil
 }

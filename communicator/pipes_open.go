@@ -178,9 +178,7 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 	if err == nil {
 		return nil
 	}
-	err = c.causeFirst(err)
-	c.noteError(err)
-	return err
+	return c.ours(c.causeFirst(err))
 }
 
 // attempt makes the pipes to and from a rank, or goes on with what an Open before has made of them.

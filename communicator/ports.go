@@ -175,8 +175,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 	}
 	if err := p.show(); err != nil { // of which the others, who go on, do not know
 		p.leaveTo(before)
-		c.noteError(err)
-		return nil, k.leave(err, p.Close)
+		return nil, k.leave(c.ours(err), p.Close)
 	}
 	return p, nil
 }

@@ -85,7 +85,9 @@ func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*g
 			return nil, err
 		}
 	}
-	next, err := newCommunicator(ctx, boot, c.dev, c.options, c.leaves)
+	options := c.options
+	options.kin = nil
+	next, err := newCommunicator(ctx, boot, c.dev, options, c.leaves)
 	if err != nil {
 		return nil, err
 	}

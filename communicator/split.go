@@ -85,7 +85,6 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		}
 		return nil, c.causeFirst(k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err))
 	}
-	c.failure.observer.adopt(child.failure.observer, ranks)
 	return child, nil
 }
 
@@ -133,7 +132,7 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 		return nil, err
 	}
 	options := c.options
-	options.Trace = "" // the parent's file
+	options.Trace, options.kin = "", c.failure.observer.kin.child(ranks) // the file is the parent's
 	child, err := New(ctx, boot, c.dev, options)
 	if err != nil {
 		c.failChild(boot, ranks, err)

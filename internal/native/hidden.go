@@ -164,9 +164,9 @@ var (
 	// Operation returns a context with which the collective calls of a *communicator.Communicator are steps of one
 	// call of that name. If ctx is one already, it is returned.
 	Operation func(ctx context.Context, comm any, name string) context.Context
-	// NoteError has the other groups of a *communicator.Communicator's rank know an error that names
-	// a rank by its number in this group, as they know those of its collective calls.
-	NoteError func(comm any, err error)
+	// OwnError returns an error that names a rank by its number in the group of a *communicator.Communicator, so that
+	// other groups of the rank know that, as of the errors of its collective calls.
+	OwnError func(comm any, err error) error
 	// ReadBoard returns what a board of package communicator shows, from its file.
 	ReadBoard func(file *os.File) (*watch.Job, error)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.

@@ -8,9 +8,13 @@ import (
 
 // By is the news of a failure, in an error of any kind: it tells which rank failed.
 type By struct {
-	Rank int
-	Err  error
+	Rank    int
+	outside int // see Fact
+	Err     error
 }
+
+// Outside returns the number in the outer group of a culprit that is not of the group, or NoRank.
+func (b *By) Outside() int { return b.outside - 1 }
 
 func (b *By) Error() string { return b.Err.Error() }
 

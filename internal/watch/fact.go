@@ -17,6 +17,8 @@ type Fact struct {
 	Peers []int        // because of which it failed: those that were lost or did not come. None: because of Rank
 	Text  string       // why
 	Cause error        // on Rank itself, what Text quotes, or nil
+
+	outside int // of a culprit that is not of the group, its number in the outer group, and 1; else 0
 }
 
 // Rendezvous stands for the rank of a Fact that a rendezvous tells.
@@ -31,7 +33,8 @@ const (
 // Lost is the fact that a rank has lost another one. Where both are the same, it has failed itself.
 func Lost(rank, peer int, text string) Fact { return About(rank, mscclgo.ErrRemote, peer, text) }
 
-// Blamed is the fact that a rank fails its group because of a culprit, which may be itself. Its kind is that of the cause.
+// Blamed is the fact that a rank fails its group because of a culprit, which may be itself. Its kind is that of the cause,
+// which tells by a method Outside of a culprit that is not of the group.
 func Blamed(rank, culprit int, cause error) Fact {
 	kind := mscclgo.ErrRemote
 	if culprit == rank {
@@ -39,6 +42,9 @@ func Blamed(rank, culprit int, cause error) Fact {
 	}
 	f := About(rank, KindOr(cause, kind), culprit, cause.Error())
 	f.Cause = cause
+	if o := (interface{ Outside() int })(nil); errors.As(cause, &o) {
+		f.outside = o.Outside() + 1
+	}
 	return f
 }
 
@@ -133,7 +139,7 @@ func (f Fact) Failed(op string, self int) *mscclgo.Error {
 	default:
 		why = fmt.Errorf("rank %d considers this rank failed: %w", f.Rank, why)
 	}
-	return mscclgo.Errorf(f.Kind, op, "%w", &By{Rank: culprit, Err: why}).At(self, other(culprit, self))
+	return mscclgo.Errorf(f.Kind, op, "%w", &By{culprit, f.outside, why}).At(self, other(culprit, self))
 }
 
 // other returns the peer that an error of rank self names where a rank is to blame.
@@ -159,6 +165,7 @@ func (f Fact) Encode() []byte {
 		text = text[:maxReason-3] + "..."
 	}
 	w.String(text)
+	w.U32(uint32(f.outside))
 	return w.Bytes()
 }
 
@@ -169,7 +176,7 @@ func DecodeFact(b []byte, size int) (Fact, error) {
 	for n := r.U8(); n > 0 && r.Err() == nil; n-- {
 		f.Peers = append(f.Peers, int(r.U32()))
 	}
-	f.Text = r.String(maxReason)
+	f.Text, f.outside = r.String(maxReason), int(r.U32())
 	switch outside := func(rank int) bool { return rank >= size }; {
 	case f.Kind < mscclgo.ErrInvalid || f.Kind > mscclgo.ErrSystem:
 		r.Fail(fmt.Errorf("it is of kind %d", f.Kind))

@@ -3,7 +3,6 @@ package watch
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
@@ -166,20 +165,6 @@ func (g *graph) inGroup(v Verdict) Verdict {
 	return v
 }
 
-// OuterCulprit returns the number that the culprit has in the outer group, by a text of Outsider or
-// one that has such a text, and reports whether that tells of one. What is quoted in the text, which
-// may be a user's, comes before what Outsider adds, so the last such words count.
-func OuterCulprit(text string) (number int, ok bool) {
-	end := strings.LastIndex(text, notOfThis)
-	if end < 0 {
-		return 0, false
-	}
-	number, err := strconv.Atoi(text[strings.LastIndexByte(text[:end], ' ')+1 : end])
-	return number, err == nil && number >= 0
-}
-
-const notOfThis = ofOuter + " is not of this one"
-
 // mostText is how much Outsider leaves of a text: errors are cut at 4096 bytes when other ranks are
 // told of them, with what calls have written before the text.
 const mostText = 3 << 10
@@ -190,7 +175,7 @@ func Outsider(text string, number int) string {
 	if len(text) > mostText {
 		text = strings.ToValidUTF8(text[:mostText], "") + "..."
 	}
-	return fmt.Sprintf("%s; rank %d%s", text, number, notOfThis)
+	return fmt.Sprintf("%s; rank %d%s is not of this one", text, number, ofOuter)
 }
 
 // outerFailed returns the verdict of a group in which waits lead to one that the outer group's
