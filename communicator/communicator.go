@@ -63,7 +63,7 @@ type Options struct {
 	// take it for stopped, and fail the group. Each rank's process gives one every 20
 	// milliseconds, whatever its kernels and calls wait for; a debugger that holds the
 	// process stops that too. 0 means 5 seconds, less than 0 for ever; at least 100
-	// milliseconds. [Join] uses the variable MSCCLGO_HEARTBEAT_TIMEOUT instead if it is
+	// milliseconds. A rank of this host whose process has ended is told of without it. [Join] uses the variable MSCCLGO_HEARTBEAT_TIMEOUT instead if it is
 	// set: a duration such as 20s, or off.
 	HeartbeatTimeout time.Duration
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
