@@ -86,7 +86,7 @@ func (t *Transport) fits(c claim) error {
 	switch a := t.arriving[c.connection]; {
 	case t.closed:
 		return errors.New("the transport is closing")
-	case c.to != uint32(t.reg.Rank()) || t.endpoints[c.acceptor] == nil:
+	case c.to != uint32(t.rank.Registry.Rank()) || t.endpoints[c.acceptor] == nil:
 		return fmt.Errorf("rank %d dialled an endpoint of rank %d that does not exist", c.from, c.to)
 	case a == nil && len(t.arriving) >= maxUnclaimed:
 		return fmt.Errorf("%d connections wait for their sockets", len(t.arriving))

@@ -5,31 +5,11 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/connection/internal/target"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // Of memory that the host can access, the host changes words. What it does is atomic for all
 // transports and connections then, since none has a device do so there. In other memory the
 // device does, by kernels at system scope.
-
-// Add queues the sending of what is to be added to a word.
-func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	return c.enqueue(dst, op{kind: kindAdd, offset: dstOffset, value: value})
-}
-
-// ReadyToExchange reports whether the queue has room for an exchange and the peer for the
-// request.
-func (c *conn) ReadyToExchange() bool { return c.ReadyToRead(8) }
-
-// Exchange queues a request that the peer's transport answers with what the word was. It is
-// sent when the reads before it are answered.
-func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	to, err := c.place(own, ownOffset, 8, true)
-	if err != nil {
-		return err
-	}
-	return c.enqueue(theirs, op{kind: kindExchange, offset: offset, n: 8, value: value, to: to, toOffset: ownOffset})
-}
 
 // add adds to a word behind all data before it. host is the memory, or nil if the host cannot
 // access it.

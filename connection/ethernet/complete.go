@@ -91,7 +91,7 @@ func (rx *receiver) complete() {
 		one := &rx.ring[rx.completed%completions]
 		rx.mu.Unlock()
 
-		err := one.event.Synchronize(rx.c.drain)
+		err := one.event.Synchronize(rx.c.Drain)
 		if err != nil {
 			rx.c.broken(err)
 		}

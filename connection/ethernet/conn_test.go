@@ -31,7 +31,7 @@ func TestConnection(t *testing.T) {
 				ranks := [2]*rank{newRank(t, 0, o), newRank(t, 1, o)}
 				if v.reachable {
 					for _, r := range ranks {
-						r.t.host = (*gpu.Buffer).HostBytes
+						r.t.rank.Host = (*gpu.Buffer).HostBytes
 					}
 				}
 				var links [2]*link
@@ -51,9 +51,9 @@ func TestConnection(t *testing.T) {
 
 // heard reports whether the peer has said that it has closed a memory.
 func (c *conn) heard(m *registeredmem.Memory) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.peerGone.Has(m.ID())
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	return c.Gone.Has(m.ID())
 }
 
 // holdAcks keeps what the peer sends from being acknowledged.
@@ -278,9 +278,9 @@ func TestFarAhead(t *testing.T) {
 		queued <- nil
 	}()
 	taken := func() uint64 {
-		ab.d.mu.Lock()
-		defer ab.d.mu.Unlock()
-		return ab.d.taken
+		ab.d.Mu.Lock()
+		defer ab.d.Mu.Unlock()
+		return ab.d.Taken
 	}
 	eventually(t, "as much is sent as may be", func() bool { return taken() > maxAhead-batchFrames })
 	time.Sleep(20 * time.Millisecond)

@@ -8,19 +8,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 var (
-	// errLeft ends a connection that the peer has closed properly.
-	errLeft = errors.New("it has closed the connection")
-	// errClosed ends one that this rank has closed.
-	errClosed = errors.New("the connection is closed")
 	// errSocket ends one of whose data sockets the peer says that it broke.
 	errSocket = errors.New("a data socket broke, though both processes live")
-	// errFailed ends one that the peer says it cannot go on with.
-	errFailed = errors.New("its device or system failed, though its process lives, and it knows more")
 )
 
 // ack acknowledges the peer's first n operations.
@@ -33,7 +29,7 @@ func (c *conn) ack(n uint64) {
 func (c *conn) sendAck(n uint64) error {
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
-	if n <= c.ackSent || c.ended.Load() {
+	if n <= c.ackSent || c.Over() {
 		return nil
 	}
 	c.ackSent = n
@@ -45,15 +41,15 @@ func (c *conn) sendAck(n uint64) error {
 
 // bye tells the peer that this rank closes the connection.
 func (c *conn) bye() {
-	c.closing.Store(true)
+	c.Reason(mscclgo.ErrInvalid, message.ErrClosed)
 	// Before the lock: its holder may wait for a peer that reads nothing.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.patience))
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
-	if c.ended.Load() {
+	if c.Over() {
 		return
 	}
-	f := frame{kind: kindBye, op: c.queued.Load()}
+	f := frame{kind: kindBye, op: c.Queued.Load()}
 	f.encode(c.ackFrame[:])
 	_, err := c.control.Write(c.ackFrame[:]) // a peer that is gone does not need it
 	c.parts.Store(err == nil)
@@ -61,11 +57,11 @@ func (c *conn) bye() {
 
 // part closes the sockets of a connection that this rank has closed, once the peer has been told.
 func (c *conn) part() {
-	if c.t.knows(c.peer, c.control) {
+	if c.t.knows(c.Peer, c.control) {
 		c.shut()
 		return
 	}
-	c.t.parts.Go(func() { c.t.part(c.peer, c.control, c.shut) })
+	c.t.parts.Go(func() { c.t.part(c.Peer, c.control, c.shut) })
 }
 
 // knows reports whether a peer that was told of an end knows of it, or never will.
@@ -137,13 +133,13 @@ func (c *conn) readControl() {
 		switch {
 		case err != nil:
 		case f.kind == kindBye:
-			c.lost(errLeft)
+			c.lost(message.ErrLeft)
 			return
 		case f.kind == kindRefuse:
-			c.useless(c.explain(&f))
+			c.Useless(c.explain(&f))
 			return
 		case f.kind == kindFailed:
-			c.lost(errFailed)
+			c.lost(message.ErrFailed)
 			return
 		case f.kind == kindBroke:
 			// The answer says that this process lives.
@@ -152,7 +148,9 @@ func (c *conn) readControl() {
 			c.lost(c.socketBroke())
 			return
 		case f.kind == kindGone:
-			c.gone(f.memory)
+			c.Mu.Lock()
+			c.Gone.Add(f.memory)
+			c.Mu.Unlock()
 			c.progress.Add(1)
 			continue
 		case f.kind != kindAck:
@@ -170,10 +168,10 @@ func (c *conn) readControl() {
 
 // claim takes an acknowledgement of the peer.
 func (c *conn) claim(op uint64) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if op < c.claimed || op > c.taken {
-		return fmt.Errorf("it acknowledges %d operations after %d, %d were sent", op, c.claimed, c.taken)
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if op < c.claimed || op > c.Taken {
+		return fmt.Errorf("it acknowledges %d operations after %d, %d were sent", op, c.claimed, c.Taken)
 	}
 	c.claimed = op
 	c.advance()
@@ -186,9 +184,9 @@ func (c *conn) claim(op uint64) error {
 // socket broke, the peer may not have noticed: it is told, and its answer ends the
 // connection.
 func (c *conn) broke(err error) {
-	c.mu.Lock()
+	c.Mu.Lock()
 	c.socketErr = err
-	c.mu.Unlock()
+	c.Mu.Unlock()
 	// Before the lock: its holder may wait for a peer that reads nothing.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
 	c.tell(&frame{kind: kindBroke})
@@ -197,8 +195,8 @@ func (c *conn) broke(err error) {
 
 // socketBroke is errSocket with what this rank has seen of it, if it has.
 func (c *conn) socketBroke() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	if c.socketErr == nil {
 		return errSocket
 	}
@@ -210,7 +208,7 @@ func (c *conn) socketBroke() error {
 func (c *conn) ends(err error) {
 	for _, closed := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF, errEnd} {
 		if errors.Is(err, closed) {
-			grace.Wait(c.t.parting, c.ctx.Done(), nil)
+			grace.Wait(c.t.parting, c.Ctx.Done(), nil)
 			break
 		}
 	}

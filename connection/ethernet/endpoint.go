@@ -113,17 +113,17 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	const op = "ethernet: new endpoint"
 	addrs, err := t.listen()
 	if err != nil {
-		return nil, t.wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
+		return nil, t.rank.Wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
 	}
 	e := &Endpoint{t: t, about: description{
-		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, machine: t.machine, tls: t.opts.TLS, addrs: addrs,
+		group: t.rank.Registry.Group(), rank: uint32(t.rank.Registry.Rank()), transport: t.rank.Instance, machine: t.machine, tls: t.opts.TLS, addrs: addrs,
 	}}
 	rand.Read(e.about.id[:])
 	e.arrived.L = &e.mu
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, t.invalid(op, "the transport is closed")
+		return nil, t.rank.Invalid(op, "the transport is closed")
 	}
 	t.endpoints[e.about.id] = e
 	return e, nil
@@ -149,13 +149,13 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 	if err != nil {
 		return nil, err
 	}
-	return connection.New(e.t.reg, c.peer, registeredmem.Ethernet, c)
+	return connection.New(e.t.rank.Registry, c.Peer, registeredmem.Ethernet, c)
 }
 
 // connect makes the driver of a connection.
 func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	const op = "ethernet: connect"
-	rank := e.t.reg.Rank()
+	rank := e.t.rank.Registry.Rank()
 	peer, err := decode(remote)
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bytes do not describe an endpoint: %w", err).At(rank, mscclgo.NoRank)
@@ -195,15 +195,15 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	var c *conn
 	if dialled == &peer {
 		c, err = e.dial(ctx, &peer)
-	} else if c, err = e.take(ctx, peer.id, nil); err == nil && c.peer != int(peer.rank) {
-		err = errors.Join(fmt.Errorf("the connection was dialled by rank %d", c.peer), c.Close())
+	} else if c, err = e.take(ctx, peer.id, nil); err == nil && c.Peer != int(peer.rank) {
+		err = errors.Join(fmt.Errorf("the connection was dialled by rank %d", c.Peer), c.Close())
 	}
 	if until, ok := ctx.Deadline(); err != nil && ok && !time.Now().Before(until) {
 		<-ctx.Done() // sockets, which have the same deadline, may be first
 	}
 	switch {
 	case err == nil:
-		c.peerInstance = peer.transport
+		c.PeerInstance = peer.transport
 		return c, nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		text := "the peer at %v did not connect in time"
@@ -218,7 +218,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	if handshake.Shortage(err) {
 		kind = mscclgo.ErrSystem
 	}
-	return nil, e.t.wrap(kind, op, int(peer.rank), err)
+	return nil, e.t.rank.Wrap(kind, op, int(peer.rank), err)
 }
 
 // apart reports whether two ranks are known to be on different machines, or in
@@ -329,7 +329,7 @@ func (e *Endpoint) deliver(d delivery) bool {
 	e.waiting = append(e.waiting, d)
 	e.arrived.Broadcast()
 	if d.err == nil {
-		context.AfterFunc(d.conn.ctx, func() { e.drop(d.conn) })
+		context.AfterFunc(d.conn.Ctx, func() { e.drop(d.conn) })
 	}
 	return true
 }
@@ -344,9 +344,9 @@ func (e *Endpoint) dialledAgain(peer [idSize]byte) {
 // drop closes a connection that has ended, unless Connect has returned it: nobody else
 // would free its staging memory. Connect returns the reason, if the peer does not dial again.
 func (e *Endpoint) drop(c *conn) {
-	c.mu.Lock()
-	why := c.failure()
-	c.mu.Unlock()
+	c.Mu.Lock()
+	why := c.Failure()
+	c.Mu.Unlock()
 	e.mu.Lock()
 	i := slices.IndexFunc(e.waiting, func(d delivery) bool { return d.conn == c })
 	if i < 0 {
@@ -363,7 +363,7 @@ func (e *Endpoint) drop(c *conn) {
 		e.arrived.Broadcast()
 	}
 	e.mu.Unlock()
-	e.t.log.Info("ethernet: a connection ended before this rank's Connect", "peer", c.peer, "why", why, "error", c.Close())
+	e.t.log.Info("ethernet: a connection ended before this rank's Connect", "peer", c.Peer, "why", why, "error", c.Close())
 }
 
 // take waits for a connection that a peer's endpoint has dialled: the oldest, or the

@@ -218,7 +218,7 @@ func TestDiesDuringCopies(t *testing.T) {
 			if k != onDevice {
 				// take looks first, and then fill, which holds no lock.
 				looks := 0
-				b.t.host = func(buf *gpu.Buffer) []byte {
+				b.t.rank.Host = func(buf *gpu.Buffer) []byte {
 					if buf == src.Buffer() {
 						if looks++; looks == 2 {
 							close(reached)
@@ -237,9 +237,9 @@ func TestDiesDuringCopies(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the write is taken", func() bool {
-				r.conn.d.mu.Lock()
-				defer r.conn.d.mu.Unlock()
-				return r.conn.d.taken == 1
+				r.conn.d.Mu.Lock()
+				defer r.conn.d.Mu.Unlock()
+				return r.conn.d.Taken == 1
 			})
 			eventually(t, "it is being copied", func() bool {
 				select {
@@ -293,7 +293,7 @@ func TestReasonComesAfterTheReset(t *testing.T) {
 		}
 		r.data[0].Close()
 		select {
-		case <-r.conn.d.ctx.Done():
+		case <-r.conn.d.Ctx.Done():
 			t.Error("the connection ended before the reason came")
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -422,13 +422,13 @@ func TestRefusals(t *testing.T) {
 			},
 			func(b *rank, m *registeredmem.Memory) {
 				withdrawQuietly(b, m)
-				b.t.targets = new(target.Table)
+				b.t.rank.Targets = new(target.Table)
 			},
 			"rank 1 refused a write of 1 bytes at 0 to memory 0: there is no such memory", "never was registered",
 		},
 		"outside": {
 			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
-				return a.d.enqueue(dst, op{kind: kindData, offset: 1 << 30, n: 1, data: []byte{1}})
+				return a.d.WriteBytes(dst, 1<<30, []byte{1})
 			}, nil,
 			"it lies outside the memory", "which has 16777216",
 		},
@@ -459,4 +459,4 @@ func TestRefusals(t *testing.T) {
 
 // withdrawQuietly closes a memory so that the peers do not hear of it, as if that were
 // on its way.
-func withdrawQuietly(b *rank, m *registeredmem.Memory) { b.t.targets.Remove(m.ID()) }
+func withdrawQuietly(b *rank, m *registeredmem.Memory) { b.t.rank.Targets.Remove(m.ID()) }

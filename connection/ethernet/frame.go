@@ -6,6 +6,7 @@ import (
 
 	"encoding/binary"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
 
@@ -126,8 +127,10 @@ func (k frameKind) atomic() bool { return k == kindAdd || k == kindExchange }
 // word reports whether operations of the kind are on a word.
 func (k frameKind) word() bool { return k == kindUpdate || k.atomic() }
 
-// asks reports whether operations of the kind are answered.
-func (k frameKind) asks() bool { return k == kindGet || k == kindExchange }
+// frames are the kinds of the frames of operations.
+var frames = [...]frameKind{
+	message.Data: kindData, message.Update: kindUpdate, message.Read: kindGet, message.Add: kindAdd, message.Exchange: kindExchange,
+}
 
 // bytes returns how many bytes of the memory a frame changes or reads.
 func (f *frame) bytes() uint64 {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
@@ -13,7 +14,7 @@ import (
 const protocolVersion = 4
 
 // idSize is the size of the random numbers of endpoints and connections, in bytes.
-const idSize = 16
+const idSize = message.IDSize
 
 // A claim identifies a socket that a peer dials.
 type claim struct {

@@ -89,7 +89,7 @@ func newMortalRank(t testing.TB, number int, o Options, patience time.Duration, 
 	if r.t, err = newTransport(reg, o, patience); err != nil {
 		t.Fatal(err)
 	}
-	r.t.host = r.host
+	r.t.rank.Host = r.host
 	t.Cleanup(func() {
 		if err := errors.Join(reg.Close(), r.t.Close()); err != nil {
 			t.Errorf("closing rank %d: %v", number, err)
@@ -118,7 +118,7 @@ type link struct {
 
 func newLink(t testing.TB, d *conn) *link {
 	t.Helper()
-	c, err := connection.New(d.t.reg, d.peer, registeredmem.Ethernet, d)
+	c, err := connection.New(d.t.rank.Registry, d.Peer, registeredmem.Ethernet, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +230,8 @@ func eventually(t testing.TB, what string, holds func() bool) {
 // failed waits until a connection has failed and returns why.
 func failed(t testing.TB, c *link) error {
 	t.Helper()
-	eventually(t, "the connection fails", c.d.ended.Load)
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
-	return c.d.failure()
+	eventually(t, "the connection fails", c.d.Over)
+	c.d.Mu.Lock()
+	defer c.d.Mu.Unlock()
+	return c.d.Failure()
 }

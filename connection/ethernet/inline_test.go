@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 )
 
 var _ connection.BytesDriver = (*conn)(nil)
@@ -13,18 +14,18 @@ func TestWriteBytesAllocatesNothing(t *testing.T) {
 	o := loopback()
 	a, b := newRank(t, 0, o), newRank(t, 1, o)
 	ab, _ := connect(t, a, b)
-	dst := imported(t, a, memory(t, b, reachable, inlineLimit))
-	data := noise(inlineLimit)
+	dst := imported(t, a, memory(t, b, reachable, ab.InlineLimit()))
+	data := noise(ab.InlineLimit())
 	write := func() {
 		if err := ab.WriteBytes(dst, 0, data); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Places in the queue and in batches trade their memory.
-	for range 4 * queueDepth {
+	for range 4 * message.Depth {
 		write()
 	}
-	if n := testing.AllocsPerRun(queueDepth, write); n != 0 {
+	if n := testing.AllocsPerRun(message.Depth, write); n != 0 {
 		t.Errorf("%v allocations a write", n)
 	}
 }
@@ -32,16 +33,17 @@ func TestWriteBytesAllocatesNothing(t *testing.T) {
 // TestBytesOutliveTheirPlace: what a sender has taken stays as it is when the places in
 // the queue are used again.
 func TestBytesOutliveTheirPlace(t *testing.T) {
-	c := &conn{t: &Transport{}}
-	c.changed.L, c.work.L = &c.mu, &c.mu
+	a := newRank(t, 0, loopback())
+	c := &conn{t: a.t}
+	c.Open(&a.t.rank, 1, c.wake)
+	c.Init(&c.End, c, false)
 	s := &sender{c: c}
 	c.senders = []*sender{s}
-	a := newRank(t, 0, loopback())
 	dst := memory(t, a, onDevice, 8)
-	c.peerInstance = a.t.instance
+	c.PeerInstance = a.t.rank.Instance
 	queue := func(data string) {
 		t.Helper()
-		if err := c.enqueue(dst, op{kind: kindData, n: uint64(len(data)), data: []byte(data)}); err != nil {
+		if err := c.WriteBytes(dst, 0, []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,13 +53,13 @@ func TestBytesOutliveTheirPlace(t *testing.T) {
 		if !s.take(&batches[lap%2], false) {
 			t.Fatal("nothing was queued")
 		}
-		for range queueDepth {
+		for range message.Depth {
 			queue("other")
 		}
 		if got := string(batches[lap%2].pieces[0].data); got != "first" {
 			t.Fatalf("lap %d: a sender that has taken the first bytes has %q", lap, got)
 		}
-		for c.taken < c.queued.Load() {
+		for c.Taken < c.Queued.Load() {
 			s.take(&batches[(lap+1)%2], false)
 		}
 	}

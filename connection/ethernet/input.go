@@ -27,7 +27,7 @@ type input struct {
 var errWithdrawn = errors.New("the memory was withdrawn")
 
 func (t *Transport) newInput(nc net.Conn) *input {
-	in := &input{conn: nc, spin: &t.spin}
+	in := &input{conn: nc, spin: &t.rank.Spin}
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			in.raw, in.once = raw, in.try

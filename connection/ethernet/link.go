@@ -26,7 +26,7 @@ func init() {
 		first := int64(0)
 		for _, c := range transport.(*Transport).all() {
 			if at := c.lossy.Load(); at != 0 && (first == 0 || at < first) {
-				first, peer, since = at, c.peer, time.Unix(0, at)
+				first, peer, since = at, c.Peer, time.Unix(0, at)
 			}
 		}
 		return peer, since

@@ -116,7 +116,7 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 			if took := time.Since(start); took > longTimeout/2 {
 				t.Errorf("it took %v", took)
 			}
-			if !ab.d.ended.Load() {
+			if !ab.d.Over() {
 				t.Error("the connection goes on")
 			}
 		})

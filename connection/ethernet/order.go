@@ -3,6 +3,8 @@ package ethernet
 import (
 	"fmt"
 	"sync"
+
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 )
 
 // order makes the receivers of several sockets apply operations one after another.
@@ -57,7 +59,7 @@ func (o *order) enter(f *frame) (bool, error) {
 }
 
 // maxAhead bounds how many operations one socket may be ahead of another.
-const maxAhead = queueDepth * MaxSockets
+const maxAhead = message.Depth * MaxSockets
 
 // leave records that a frame is applied.
 func (o *order) leave(f *frame) {

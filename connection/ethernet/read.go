@@ -1,14 +1,12 @@
 package ethernet
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 
-	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // readDepth is the number of reads that may wait for their answers; a power of two.
@@ -53,63 +51,26 @@ type answer struct {
 // fetched is a part of what this rank has asked for, at a place of reading's ring.
 type fetched struct{ place, n uint64 }
 
-// ReadyToRead reports whether the queue has room for a read and the peer for the request.
-func (c *conn) ReadyToRead(uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err != nil || !c.full(kindGet)
-}
-
-// Read queues a request that the peer's transport answers. What is queued behind it is
-// sent when the answer is here, unless it is a read too, into another place: several sockets
-// do not keep the order of answers.
-func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	to, err := c.place(dst, dstOffset, n, false)
-	if err != nil {
-		return err
-	}
-	return c.enqueue(src, op{kind: kindGet, offset: srcOffset, n: n, to: to, toOffset: dstOffset})
-}
-
-// place returns the memory of this rank that an answer is for. Those of another transport of the rank have
-// the same numbers.
-func (c *conn) place(m *registeredmem.Memory, offset, n uint64, word bool) (*target.Memory, error) {
-	const op = "ethernet: find the place"
-	if !bytes.Equal(m.Key(registeredmem.Ethernet), c.t.instance[:]) {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is of another transport of the rank than the connection", m)
-	}
-	at, err := c.t.targets.Find(m.ID(), offset, n, word)
-	if err != nil { // it was closed meanwhile
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
-	}
-	return at, nil
-}
-
-// full reports whether an operation must wait for room. The caller holds mu.
-func (c *conn) full(kind frameKind) bool {
-	return c.queued.Load()-c.taken == queueDepth || kind.asks() && c.reads.asked-c.reads.answered.Load() == readDepth
-}
-
 // ask notes a read or an exchange that is queued next, and which of these a read must wait
 // for: an exchange changes what they read, and waits for all. The caller holds mu.
-func (c *conn) ask(o *op) {
-	if o.kind == kindGet {
-		o.reads = 0
+func (c *conn) ask(o *message.Op) {
+	if o.Kind == message.Read {
+		o.After = 0
 		if len(c.senders) > 1 { // one socket has the answers in order
-			o.reads = c.reads.into(o)
+			o.After = c.reads.into(o)
 		}
 	}
-	c.reads.ring[c.reads.asked%readDepth] = asked{op: c.queued.Load(), to: o.to, offset: o.toOffset, n: o.n, due: o.n, left: o.n}
+	c.reads.ring[c.reads.asked%readDepth] = asked{op: c.Queued.Load(), to: o.Into, offset: o.IntoOffset, n: o.N, due: o.N, left: o.N}
 	c.reads.asked++
 }
 
 // into returns the number of reads up to the last unanswered one that goes to the same bytes
 // as o, or 0. Memories may share a buffer, so it compares addresses. The caller holds mu.
-func (r *reading) into(o *op) uint64 {
-	at := uint64(o.to.Buffer.Ptr()) + o.toOffset
+func (r *reading) into(o *message.Op) uint64 {
+	at := uint64(o.Into.Buffer.Ptr()) + o.IntoOffset
 	for i := r.asked; i > r.answered.Load(); i-- {
 		a := &r.ring[(i-1)%readDepth]
-		if to := uint64(a.to.Buffer.Ptr()) + a.offset; at < to+a.n && to < at+o.n {
+		if to := uint64(a.to.Buffer.Ptr()) + a.offset; at < to+a.n && to < at+o.N {
 			return i
 		}
 	}
@@ -126,6 +87,14 @@ func (r *reading) awaits(op uint64) (place uint64, ok bool) {
 	return 0, false
 }
 
+// missing returns how many of the reads before an operation are not answered. The caller holds Mu.
+func (r *reading) missing(until uint64) (n uint64) {
+	for i := r.answered.Load(); i < r.asked && r.ring[i%readDepth].op < until; i++ {
+		n++
+	}
+	return n
+}
+
 // underWay reports whether the peer owes bytes, for operations before sent. The caller holds mu.
 func (r *reading) underWay(sent uint64) bool {
 	for i := r.answered.Load(); i < r.asked; i++ {
@@ -138,10 +107,10 @@ func (r *reading) underWay(sent uint64) bool {
 
 // expect finds what a frame with an answer is part of.
 func (c *conn) expect(f *frame) (to *target.Memory, offset, place uint64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	place, ok := c.reads.awaits(f.op)
-	if !ok || f.op >= c.taken {
+	if !ok || f.op >= c.Taken {
 		return nil, 0, 0, fmt.Errorf("it answers operation %d, which is no read that waits for it", f.op)
 	}
 	a := &c.reads.ring[place]
@@ -157,8 +126,8 @@ func (c *conn) arrived(parts ...fetched) {
 	if len(parts) == 0 {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	r := &c.reads
 	for _, a := range parts {
 		r.ring[a.place].left -= a.n
@@ -168,8 +137,8 @@ func (c *conn) arrived(parts ...fetched) {
 		answered++
 	}
 	r.answered.Store(answered)
-	c.changed.Broadcast()
-	c.work.Broadcast()
+	c.settled()
+	c.Work.Broadcast()
 }
 
 // answer applies a frame with a part of what was read.
@@ -179,7 +148,7 @@ func (s *socket) answer(f *frame) error {
 		return err
 	}
 	part := fetched{place, f.length}
-	if host := s.rx.c.t.host(m.Buffer); host != nil {
+	if host := s.rx.c.t.rank.Host(m.Buffer); host != nil {
 		if err := s.toHost(f, m, host[offset:offset+f.length]); err != nil {
 			return err
 		}
@@ -199,8 +168,8 @@ func (s *socket) answer(f *frame) error {
 // it is done.
 func (s *socket) accept(a answer) error {
 	c := s.rx.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	if c.answers.accepted-c.answers.done == readDepth {
 		return fmt.Errorf("it reads though %d of its reads are not answered", readDepth)
 	}
@@ -214,8 +183,8 @@ func (c *conn) reply(all []answer) {
 	if len(all) == 0 {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	for _, a := range all {
 		if a.old != nil {
 			a.value, a.old = binary.NativeEndian.Uint64(a.old), nil
@@ -223,7 +192,7 @@ func (c *conn) reply(all []answer) {
 		c.answers.ring[c.answers.ready.Load()%readDepth] = a
 		c.answers.ready.Add(1)
 	}
-	c.work.Broadcast()
+	c.Work.Broadcast()
 }
 
 // takeAnswers takes parts of answers off their queue into a batch, so many that there is
@@ -264,7 +233,7 @@ func (s *sender) copyAnswer(b *batch, p *piece, at uint64) error {
 	if !m.Hold() {
 		return target.Gone(m)
 	}
-	if host := s.c.t.host(m.Buffer); host != nil {
+	if host := s.c.t.rank.Host(m.Buffer); host != nil {
 		copy(b.bytes[at:at+p.length], host[p.srcOffset:])
 		m.Release()
 		return nil
@@ -303,7 +272,7 @@ func (b *batch) letGo() {
 func (s *sender) abandon() {
 	for _, b := range s.batches {
 		if len(b.holds) > 0 {
-			s.stream.Synchronize(s.c.drain) // the connection has ended with another error
+			s.stream.Synchronize(s.c.Drain) // the connection has ended with another error
 			b.letGo()
 		}
 	}

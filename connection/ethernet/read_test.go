@@ -58,8 +58,8 @@ func TestClosedWhileRead(t *testing.T) {
 			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), length: 32 << 20, total: 32 << 20})
 		}
 		eventually(t, "all is asked and the answer begins", func() bool {
-			r.conn.d.mu.Lock()
-			defer r.conn.d.mu.Unlock()
+			r.conn.d.Mu.Lock()
+			defer r.conn.d.Mu.Unlock()
 			return r.conn.d.answers.ready.Load() == readDepth && r.conn.d.answers.ring[0].given > 0
 		})
 		begun := time.Now()

@@ -79,7 +79,7 @@ type slot struct {
 }
 
 func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
-	device := c.t.reg.Device()
+	device := c.t.rank.Registry.Device()
 	rx := &receiver{c: c, order: newOrder(len(data)), storeValues: device.Info().StreamMemoryOps}
 	rx.changed.L = &rx.mu
 	// Now, as kernels may run later that wait for atomic operations. These have the error again.
@@ -111,19 +111,19 @@ func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
 func (rx *receiver) start() {
 	for _, s := range rx.sockets {
 		rx.reading.Add(1)
-		rx.c.tasks.Go(func() {
+		rx.c.Tasks.Go(func() {
 			defer rx.reading.Done()
 			s.run()
 		})
 	}
-	rx.c.tasks.Go(func() {
+	rx.c.Tasks.Go(func() {
 		rx.reading.Wait()
 		rx.mu.Lock()
 		defer rx.mu.Unlock()
 		rx.ended = true
 		rx.changed.Broadcast()
 	})
-	rx.c.tasks.Go(rx.complete)
+	rx.c.Tasks.Go(rx.complete)
 }
 
 // wake ends all waiting, since the connection has ended.
@@ -141,7 +141,7 @@ func (rx *receiver) midFrame() bool {
 
 // close releases the stream and events, once all goroutines have ended.
 func (rx *receiver) close() error {
-	err := rx.stream.Synchronize(rx.c.drain)
+	err := rx.stream.Synchronize(rx.c.Drain)
 	for i := range rx.ring {
 		if e := rx.ring[i].event; e != nil {
 			err = errors.Join(err, e.Close())
@@ -163,7 +163,7 @@ func (s *socket) run() {
 		s.post()
 		c := s.rx.c
 		switch {
-		case c.ended.Load():
+		case c.Over():
 		case whole && !errors.Is(err, errCut):
 			c.refuse(&f, err)
 		default:
@@ -282,7 +282,7 @@ func (s *socket) apply(f *frame) error {
 		return err
 	}
 	s.midway.Store(f.kind == kindData)
-	host := s.rx.c.t.host(m.Buffer)
+	host := s.rx.c.t.rank.Host(m.Buffer)
 	if f.kind == kindData && host == nil {
 		return s.toDevice(f, m)
 	}
@@ -301,11 +301,11 @@ func (s *socket) apply(f *frame) error {
 		err = s.exchange(f, m, host)
 	case kindGet:
 		if host != nil {
-			m.Moved(s.rx.c.peer, f.offset, f.length, false)
+			m.Moved(s.rx.c.Peer, f.offset, f.length, false)
 		}
 		err = s.accept(answer{op: f.op, from: m, offset: f.offset, n: f.length})
 	default:
-		m.Moved(s.rx.c.peer, f.offset, f.length, true)
+		m.Moved(s.rx.c.Peer, f.offset, f.length, true)
 		err = s.toHost(f, m, host[f.offset:f.offset+f.length])
 	}
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
 
@@ -27,29 +28,25 @@ func (c *conn) refuse(f *frame, err error) {
 	if kind == mscclgo.ErrRemote {
 		err = peerLost(err)
 	}
-	c.mu.Lock()
-	if c.refused == nil {
-		c.refused, c.refusedKind = err, kind
-	}
-	c.mu.Unlock()
+	c.Reason(kind, err) // the peer will hang up because of that
 	// An acknowledgement may be stuck in the socket.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
 	if c.tell(&out) {
 		// Closing a data socket that has unread data would reset it, and the peer might
 		// see that first.
 		select {
-		case <-c.ctx.Done():
+		case <-c.Ctx.Done():
 		case <-time.After(c.t.parting):
 		}
 	}
-	c.fail(kind, err)
+	c.Fail(kind, err)
 }
 
 // tell sends a frame on the control socket, and reports whether it could.
 func (c *conn) tell(f *frame) bool {
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
-	if c.ended.Load() {
+	if c.Over() {
 		return false
 	}
 	f.encode(c.ackFrame[:])
@@ -61,61 +58,38 @@ func (c *conn) tell(f *frame) bool {
 func (c *conn) explain(f *frame) error {
 	switch {
 	case f.refused == kindAnswer:
-		return fmt.Errorf("rank %d refused a part of what it had read: %v", c.peer, f.reason)
-	case f.op < c.acked.Load() && !c.awaits(f) || f.op >= c.queued.Load():
-		return fmt.Errorf("the peer is lost: it refuses operation %d of %d, of which %d are done", f.op, c.queued.Load(), c.acked.Load())
+		return fmt.Errorf("rank %d refused a part of what it had read: %v", c.Peer, f.reason)
+	case f.op < c.acked.Load() && !c.awaits(f) || f.op >= c.Queued.Load():
+		return fmt.Errorf("the peer is lost: it refuses operation %d of %d, of which %d are done", f.op, c.Queued.Load(), c.acked.Load())
 	case f.refused == kindGet:
-		return fmt.Errorf("rank %d refused a read of %d bytes at %d of memory %d: %v", c.peer, f.length, f.offset, f.memory, f.reason)
+		return fmt.Errorf("rank %d refused a read of %d bytes at %d of memory %d: %v", c.Peer, f.length, f.offset, f.memory, f.reason)
 	case f.refused == kindAdd:
-		return fmt.Errorf("rank %d refused an addition at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
+		return fmt.Errorf("rank %d refused an addition at %d of memory %d: %v", c.Peer, f.offset, f.memory, f.reason)
 	case f.refused == kindExchange:
-		return fmt.Errorf("rank %d refused an exchange at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
+		return fmt.Errorf("rank %d refused an exchange at %d of memory %d: %v", c.Peer, f.offset, f.memory, f.reason)
 	case f.refused == kindUpdate:
-		return fmt.Errorf("rank %d refused a new value of the word at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
+		return fmt.Errorf("rank %d refused a new value of the word at %d of memory %d: %v", c.Peer, f.offset, f.memory, f.reason)
 	case f.length < f.total:
-		return fmt.Errorf("rank %d refused %d bytes at %d, part of a write of %d, to memory %d: %v", c.peer, f.length, f.offset, f.total, f.memory, f.reason)
+		return fmt.Errorf("rank %d refused %d bytes at %d, part of a write of %d, to memory %d: %v", c.Peer, f.length, f.offset, f.total, f.memory, f.reason)
 	}
-	return fmt.Errorf("rank %d refused a write of %d bytes at %d to memory %d: %v", c.peer, f.length, f.offset, f.memory, f.reason)
+	return fmt.Errorf("rank %d refused a write of %d bytes at %d to memory %d: %v", c.Peer, f.length, f.offset, f.memory, f.reason)
 }
 
 // awaits reports whether a frame of the peer's is about a read that waits for its answer,
 // which may be refused once all before it is done.
 func (c *conn) awaits(f *frame) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	_, ok := c.reads.awaits(f.op)
 	return ok && f.refused == kindGet
 }
 
-// gone notes that the peer has closed a memory.
-func (c *conn) gone(memory uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.peerGone.Add(memory)
-}
-
 // tellGone tells the peer that a memory was closed. It does not wait.
 func (c *conn) tellGone(memory uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil || len(c.untold) == target.MaxWithdrawn {
-		return
-	}
-	c.untold = append(c.untold, memory)
-	if len(c.untold) > 1 {
-		return
-	}
-	c.tasks.Go(func() {
-		for at := 0; ; at++ {
-			c.mu.Lock()
-			if at == len(c.untold) || c.err != nil {
-				c.untold = nil
-				c.mu.Unlock()
-				return
-			}
-			f := frame{kind: kindGone, memory: c.untold[at]}
-			c.mu.Unlock()
-			c.tell(&f)
+	c.TellGone(memory, func(memory uint32) error {
+		if !c.tell(&frame{kind: kindGone, memory: memory}) {
+			return message.ErrClosed
 		}
+		return nil
 	})
 }

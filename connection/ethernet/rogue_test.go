@@ -88,9 +88,9 @@ func (r *rogue) acknowledge(t testing.TB, n uint64) {
 func (r *rogue) awaitTaken(t testing.TB, n uint64) {
 	t.Helper()
 	eventually(t, "the operations are taken", func() bool {
-		r.conn.d.mu.Lock()
-		defer r.conn.d.mu.Unlock()
-		return r.conn.d.taken >= n
+		r.conn.d.Mu.Lock()
+		defer r.conn.d.Mu.Unlock()
+		return r.conn.d.Taken >= n
 	})
 }
 
@@ -106,6 +106,6 @@ func (r *rogue) hangUp() {
 func rogueMemory(t testing.TB, r *rogue, to *rank) *registeredmem.Memory {
 	t.Helper()
 	other := newRank(t, 0, loopback())
-	r.conn.d.peerInstance = other.t.instance
+	r.conn.d.PeerInstance = other.t.rank.Instance
 	return imported(t, to, memory(t, other, onDevice, 4096))
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync/atomic"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 )
@@ -67,7 +68,7 @@ type piece struct {
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
 	s := &sender{c: c, conn: nc, part: part, unsent: none, joined: make([]byte, 0, joinedBytes+2*batchFrames*frameSize)}
-	device := c.t.reg.Device()
+	device := c.t.rank.Registry.Device()
 	var err error
 	if s.stream, err = device.NewStream(); err != nil {
 		return nil, err
@@ -136,15 +137,15 @@ func (s *sender) run() {
 // sent notes that all before an operation that the sender has taken is written: what it was read
 // from may be its owner's again, once the peer acknowledges it.
 func (s *sender) sent(next uint64) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	s.c.Mu.Lock()
+	defer s.c.Mu.Unlock()
 	s.unsent = next
 	s.c.advance()
 }
 
 // sent returns the number of operations that senders have written whole. The caller holds mu.
 func (c *conn) sent() uint64 {
-	n := c.taken
+	n := c.Taken
 	for _, s := range c.senders {
 		n = min(n, s.unsent)
 	}
@@ -159,10 +160,10 @@ func (c *conn) advance() {
 		return
 	}
 	if c.farAhead() {
-		c.work.Broadcast()
+		c.Work.Broadcast()
 	}
 	c.acked.Store(done)
-	c.changed.Broadcast()
+	c.settled()
 }
 
 // fill takes operations off the queue into a batch and begins to copy them. It
@@ -218,82 +219,80 @@ func (s *sender) host(src *gpu.Buffer, data []byte) []byte {
 	if src == nil {
 		return data
 	}
-	return s.c.t.host(src)
+	return s.c.t.rank.Host(src)
 }
 
 // take takes the pieces of a batch off the queue. It waits for the first if it may.
 func (s *sender) take(b *batch, wait bool) bool {
 	c := s.c
 	if wait {
-		seen := c.queued.Load()
-		c.mu.Lock()
+		seen := c.Queued.Load()
+		c.Mu.Lock()
 		ready := c.answers.ready.Load()
-		idle := c.taken == seen && c.answers.done == ready
-		c.mu.Unlock()
+		idle := c.Taken == seen && c.answers.done == ready
+		c.Mu.Unlock()
 		if idle {
-			c.t.spin.Until(func() bool {
-				return c.queued.Load() != seen || c.answers.ready.Load() != ready || c.ended.Load()
+			c.t.rank.Spin.Until(func() bool {
+				return c.Queued.Load() != seen || c.answers.ready.Load() != ready || c.Over()
 			})
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.err == nil && c.answers.done == c.answers.ready.Load() && (c.farAhead() || !c.due()) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	for c.Err == nil && c.answers.done == c.answers.ready.Load() && (c.farAhead() || !c.due()) {
 		if !wait {
 			return false
 		}
-		c.work.Wait()
+		c.Work.Wait()
 	}
-	if c.err != nil {
+	if c.Err != nil {
 		return false
 	}
 	b.count, b.used, b.size, b.first = 0, 0, 0, none
 	s.takeAnswers(b)
 operations:
 	for ahead := c.farAhead(); !ahead && b.count < batchFrames && c.due(); {
-		o := &c.queue[c.taken%queueDepth]
+		o := c.Oldest()
 		p := &b.pieces[b.count]
-		*p = piece{frame: frame{kind: o.kind, memory: o.memory, op: c.taken, offset: o.offset}, data: p.data}
-		switch o.kind {
-		case kindUpdate:
-			p.length, p.total = o.oldValue, o.value
-		case kindAdd, kindExchange:
-			p.length, p.total, o.given = 8, o.value, o.n
-		case kindGet:
-			p.length, p.total, o.given = o.n, o.n, o.n
+		*p = piece{frame: frame{kind: frames[o.Kind], memory: o.Memory, op: c.Taken, offset: o.Offset}, data: p.data}
+		switch o.Kind {
+		case message.Update:
+			p.length, p.total = o.From, o.To
+		case message.Add, message.Exchange:
+			p.length, p.total, o.Given = 8, o.To, o.N
+		case message.Read:
+			p.length, p.total, o.Given = o.N, o.N, o.N
 		default:
-			host := s.host(o.src, o.data)
+			host := s.host(o.Src, o.Data)
 			room := s.part - b.used
 			if host != nil {
 				room = straightBytes - min(b.size, straightBytes)
 			}
-			n := min(o.n-o.given, room)
-			if o.src == nil && n < o.n {
+			n := min(o.N-o.Given, room)
+			if o.Src == nil && n < o.N {
 				break operations // it goes whole into the next batch
 			}
 			if n == 0 || b.size >= straightBytes {
 				break operations
 			}
-			p.length, p.total, p.src, p.srcOffset = n, o.n, o.src, o.srcOffset+o.given
-			p.offset += o.given
-			o.given += n
+			p.length, p.total, p.src, p.srcOffset = n, o.N, o.Src, o.SrcOffset+o.Given
+			p.offset += o.Given
+			o.Given += n
 			b.size += n
 			if host == nil {
 				b.used += n
 			}
-			if o.src == nil {
-				p.data, o.data = o.data, p.data // the queue uses the place again
+			if o.Src == nil {
+				p.data, o.Data = o.Data, p.data // the queue uses the place again
 			}
 		}
 		b.count++
 		if b.first == none {
-			b.first = c.taken
+			b.first = c.Taken
 			s.unsent = min(s.unsent, b.first)
 		}
-		if o.given == o.n {
-			o.src = nil
-			c.taken++
-			c.changed.Broadcast()
+		if o.Given == o.N {
+			c.Sent()
 		}
 	}
 	return true
@@ -302,17 +301,17 @@ operations:
 // due reports whether there is an operation that may be sent: the reads that it waits for are
 // answered. The caller holds mu.
 func (c *conn) due() bool {
-	if c.taken == c.queued.Load() {
+	if c.Taken == c.Queued.Load() {
 		return false
 	}
-	return c.reads.answered.Load() >= c.queue[c.taken%queueDepth].reads
+	return c.reads.answered.Load() >= c.Oldest().After
 }
 
 // farAhead reports whether no more may be sent before the peer acknowledges: a socket
 // that is quicker than another could be farther ahead than the peer allows. The caller
 // holds mu.
 func (c *conn) farAhead() bool {
-	return len(c.senders) > 1 && c.taken-c.acked.Load() > maxAhead-batchFrames
+	return len(c.senders) > 1 && c.Taken-c.acked.Load() > maxAhead-batchFrames
 }
 
 // copied waits until a batch's copies are done. It reports false if the connection
@@ -321,7 +320,7 @@ func (s *sender) copied(b *batch) bool {
 	if !b.copies {
 		return true
 	}
-	if err := b.event.Synchronize(s.c.ctx); err != nil {
+	if err := b.event.Synchronize(s.c.Ctx); err != nil {
 		s.c.broken(err)
 		return false
 	}
@@ -343,7 +342,7 @@ func (s *sender) sendJoined(batches ...*batch) error {
 
 // close releases the stream and events, once the goroutine has ended.
 func (s *sender) close() error {
-	err := s.stream.Synchronize(s.c.drain)
+	err := s.stream.Synchronize(s.c.Drain)
 	for _, b := range s.batches {
 		if b != nil {
 			err = errors.Join(err, b.event.Close())

@@ -13,7 +13,7 @@ func TestSpinning(t *testing.T) {
 	for _, room := range []int32{0, 1, 8} {
 		a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 		for _, r := range []*rank{a, b} {
-			r.t.spin.SetRoom(room)
+			r.t.rank.Spin.SetRoom(room)
 		}
 		ab, ba := connect(t, a, b)
 		src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
@@ -30,7 +30,7 @@ func TestSpinning(t *testing.T) {
 			t.Error(err)
 		}
 		for _, r := range []*rank{a, b} {
-			if left := r.t.spin.Room(); left != room {
+			if left := r.t.rank.Spin.Room(); left != room {
 				t.Errorf("there was room for %d to spin, then for %d", room, left)
 			}
 		}

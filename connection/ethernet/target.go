@@ -13,10 +13,10 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, t.invalid("ethernet: offer a memory", "the transport is closed")
+		return nil, t.rank.Invalid("ethernet: offer a memory", "the transport is closed")
 	}
-	t.targets.Offer(m)
-	return t.instance[:], nil
+	t.rank.Targets.Offer(m)
+	return t.rank.Instance[:], nil
 }
 
 // Withdraw refuses whatever peers send for m from now on, but for what this rank
@@ -24,7 +24,7 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 // way, and has the peers told. None of that depends on the peers. Package registeredmem calls
 // it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {
-	one := t.targets.Remove(m.ID())
+	one := t.rank.Targets.Remove(m.ID())
 	if one == nil {
 		return nil
 	}
@@ -37,5 +37,5 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 // target returns the memory that a frame writes to or reads. All of the frame must lie inside
 // it.
 func (t *Transport) target(f *frame) (*target.Memory, error) {
-	return t.targets.Find(f.memory, f.offset, f.bytes(), f.kind.word())
+	return t.rank.Targets.Find(f.memory, f.offset, f.bytes(), f.kind.word())
 }

@@ -15,8 +15,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/connection/internal/spin"
-	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/hostid"
@@ -76,14 +75,12 @@ const shortShare = 4
 // Transport is one rank's end of all its connections over TCP, and a
 // [registeredmem.Registrar].
 type Transport struct {
-	reg      *registeredmem.Registry
+	rank     message.Rank
 	opts     Options
 	member   *handshake.Member
 	log      *slog.Logger
-	instance [idSize]byte
-	patience time.Duration            // bounds a handshake
-	parting  time.Duration            // for a peer to read why a frame of its was refused
-	host     func(*gpu.Buffer) []byte // the memory, or nil if it must be staged
+	patience time.Duration // bounds a handshake
+	parting  time.Duration // for a peer to read why a frame of its was refused
 
 	nics     func() ([]nic, error) // the machine's interfaces
 	acceptor *handshake.Acceptor
@@ -99,9 +96,6 @@ type Transport struct {
 	watched sync.WaitGroup
 	failed  atomic.Pointer[time.Time] // when this rank knew that the group has failed, or nil
 	parts   sync.WaitGroup            // connections that are closed, of which the peers do not know yet
-
-	spin    spin.Spinner
-	targets *target.Table
 
 	closeOnce sync.Once
 	closeErr  error
@@ -131,17 +125,18 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, patience: patience, parting: partingTime, host: (*gpu.Buffer).HostBytes, nics: nics, listening: map[string]string{},
-		targets: new(target.Table), endpoints: map[[idSize]byte]*Endpoint{},
-		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
+		rank:     message.Rank{Name: "ethernet", Registry: reg, Host: (*gpu.Buffer).HostBytes},
+		patience: patience, parting: partingTime, nics: nics, listening: map[string]string{},
+		endpoints: map[[idSize]byte]*Endpoint{},
+		arriving:  map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}
 	switch {
 	case o.Sockets < 0 || o.Sockets > MaxSockets:
-		return nil, t.invalid(op, "Options.Sockets is %d; it must be at most %d", o.Sockets, MaxSockets)
+		return nil, t.rank.Invalid(op, "Options.Sockets is %d; it must be at most %d", o.Sockets, MaxSockets)
 	case o.Staging != 0 && o.Staging < MinStaging:
-		return nil, t.invalid(op, "Options.Staging is %d; it must be at least %d", o.Staging, MinStaging)
+		return nil, t.rank.Invalid(op, "Options.Staging is %d; it must be at least %d", o.Staging, MinStaging)
 	case o.Timeout < 0:
-		return nil, t.invalid(op, "Options.Timeout is %v", o.Timeout)
+		return nil, t.rank.Invalid(op, "Options.Timeout is %v", o.Timeout)
 	}
 	if o.Sockets == 0 {
 		o.Sockets = DefaultSockets
@@ -155,9 +150,9 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t.spin.Allow()
+	t.rank.Init(registeredmem.Ethernet, o.Lost)
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
-	rand.Read(t.instance[:])
+	rand.Read(t.rank.Instance[:])
 	t.member = newMember(reg.Group(), &o, patience)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if id, err := hostid.Kernel(); err == nil {
@@ -167,7 +162,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	t.acceptor = handshake.NewAcceptor("ethernet", t.log, t.shake)
 	t.acceptor.WhenShort(o.Timeout/shortShare, func(error) { t.wake() })
 	if _, err := t.listen(); err != nil {
-		return nil, errors.Join(t.wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
+		return nil, errors.Join(t.rank.Wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
 	}
 	if err := reg.Attach(t); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -187,7 +182,7 @@ func (t *Transport) watch() {
 	defer t.watched.Done()
 	tick := time.NewTicker(min(max(t.opts.Timeout/watchShare, time.Millisecond), mostWatch))
 	defer tick.Stop()
-	failed := t.reg.Failed()
+	failed := t.rank.Registry.Failed()
 	for {
 		select {
 		case <-t.ctx.Done():
@@ -260,21 +255,6 @@ func (t *Transport) close() error {
 	}
 	t.parts.Wait()
 	return errors.Join(errs...)
-}
-
-// invalid returns an ErrInvalid error of this rank.
-func (t *Transport) invalid(op, format string, args ...any) error {
-	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(t.reg.Rank(), mscclgo.NoRank)
-}
-
-// wrap returns err with the operation and the ranks. It keeps err's kind; kind is for one
-// that has none.
-func (t *Transport) wrap(kind mscclgo.Kind, op string, peer int, err error) error {
-	var e *mscclgo.Error
-	if errors.As(err, &e) {
-		kind = e.Kind
-	}
-	return mscclgo.Errorf(kind, op, "%w", err).At(t.reg.Rank(), peer)
 }
 
 // String names the transport for messages.

@@ -61,7 +61,7 @@ func (t *Transport) serve(asked []byte, _ bool) fdpass.Answer {
 	if err := t.admit(&q); err != nil {
 		return refuse(err)
 	}
-	ring, file, err := makeRing(t.reg.Device(), t.opts.Ring)
+	ring, file, err := makeRing(t.rank.Registry.Device(), t.opts.Ring)
 	if err != nil {
 		return refuse(err)
 	}
@@ -84,11 +84,11 @@ func (t *Transport) admit(q *request) error {
 	defer t.mu.Unlock()
 	switch {
 	case t.closed:
-		return fmt.Errorf("the transport of rank %d is closing", t.reg.Rank())
-	case q.to != uint32(t.reg.Rank()) || t.endpoints[q.endpoint] == nil:
+		return fmt.Errorf("the transport of rank %d is closing", t.rank.Registry.Rank())
+	case q.to != uint32(t.rank.Registry.Rank()) || t.endpoints[q.endpoint] == nil:
 		return fmt.Errorf("rank %d asked for an endpoint of rank %d that does not exist", q.from, q.to)
 	case len(t.receivers) >= maxReceivers:
-		return fmt.Errorf("rank %d has %d connections from peers already", t.reg.Rank(), len(t.receivers))
+		return fmt.Errorf("rank %d has %d connections from peers already", t.rank.Registry.Rank(), len(t.receivers))
 	}
 	return nil
 }

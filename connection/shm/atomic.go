@@ -6,34 +6,17 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 )
 
 // Of memory that the host can access, the host changes words. What it does is atomic for all
 // transports and connections then, since none has a device do so there. In other memory the
 // device does, by kernels at system scope.
 
-// Add queues the sending of what is to be added to a word.
-func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	return c.enqueue(dst, op{kind: kindAdd, offset: dstOffset, to: value})
-}
-
-// ReadyToExchange reports whether the queue has room for an operation.
-func (c *conn) ReadyToExchange() bool { return c.ReadyToRead(8) }
-
-// Exchange queues a request that the peer's transport answers with what the word was.
-func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	into, err := c.place(own, ownOffset, 8, true)
-	if err != nil {
-		return err
-	}
-	return c.enqueue(theirs, op{kind: kindExchange, offset: offset, to: value, n: 8, into: into, intoOffset: ownOffset})
-}
-
 // change does an addition or an exchange in memory that the host can access.
 func (r *receiver) change(e *entry, host []byte) {
 	word := (*uint64)(unsafe.Pointer(&host[e.offset]))
-	if e.kind == kindAdd {
+	if e.kind == message.Add {
 		atomic.AddUint64(word, e.to)
 		return
 	}
@@ -46,7 +29,7 @@ func (r *receiver) settle() error {
 	err := r.end()
 	for err == nil && r.begun.Load() != r.ended {
 		oldest := r.batches[r.ended%batchesAhead].event
-		if err = oldest.Synchronize(r.drain); err == nil {
+		if err = oldest.Synchronize(r.Drain); err == nil {
 			err = r.reap()
 		}
 	}

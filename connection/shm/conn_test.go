@@ -50,9 +50,9 @@ func TestConnection(t *testing.T) {
 
 // heard reports whether the peer has said that it has closed a memory.
 func (c *conn) heard(m *registeredmem.Memory) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.peerGone.Has(m.ID())
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	return c.Gone.Has(m.ID())
 }
 
 // TestLarge writes far more than a ring holds, of sizes and at places that are odd.
@@ -260,7 +260,7 @@ func TestSpinning(t *testing.T) {
 	for _, room := range []int32{0, 1, 8} {
 		a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 		for _, r := range []*rank{a, b} {
-			r.t.spin.SetRoom(room)
+			r.t.rank.Spin.SetRoom(room)
 		}
 		ab := connect(t, a, b)
 		src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
@@ -277,7 +277,7 @@ func TestSpinning(t *testing.T) {
 			t.Error(err)
 		}
 		for _, r := range []*rank{a, b} {
-			if left := r.t.spin.Room(); left != room {
+			if left := r.t.rank.Spin.Room(); left != room {
 				t.Errorf("there was room for %d to spin, then for %d", room, left)
 			}
 		}

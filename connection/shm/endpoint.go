@@ -84,13 +84,13 @@ func decode(data []byte) (description, error) {
 // Errors: ErrInvalid when the transport is closed.
 func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	e := &Endpoint{t: t, about: description{
-		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, host: t.reg.Host(), socket: t.server.Name(),
+		group: t.rank.Registry.Group(), rank: uint32(t.rank.Registry.Rank()), transport: t.rank.Instance, host: t.rank.Registry.Host(), socket: t.server.Name(),
 	}}
 	rand.Read(e.about.id[:])
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, t.invalid("shm: new endpoint", "the transport is closed")
+		return nil, t.rank.Invalid("shm: new endpoint", "the transport is closed")
 	}
 	t.endpoints[e.about.id] = e
 	return e, nil
@@ -114,13 +114,13 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 	if err != nil {
 		return nil, err
 	}
-	return connection.New(e.t.reg, c.peer, registeredmem.SHM, c)
+	return connection.New(e.t.rank.Registry, c.Peer, registeredmem.SHM, c)
 }
 
 // connect makes the driver of a connection.
 func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	const op = "shm: connect"
-	rank := e.t.reg.Rank()
+	rank := e.t.rank.Registry.Rank()
 	peer, err := decode(remote)
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bytes do not describe an endpoint: %w", err).At(rank, mscclgo.NoRank)
@@ -149,7 +149,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 			refused = fail(mscclgo.ErrRemote, "it has no ring for this rank: %s", a.Body)
 			return refused
 		}
-		r, err := mapRing(e.t.reg.Device(), a.File)
+		r, err := mapRing(e.t.rank.Registry.Device(), a.File)
 		if err != nil {
 			sock.Close()
 			return err
@@ -163,7 +163,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	case err == refused:
 		return nil, err
 	}
-	return nil, e.t.wrap(op, int(peer.rank), err)
+	return nil, e.t.rank.Wrap(mscclgo.ErrSystem, op, int(peer.rank), err)
 }
 
 // Close ends the endpoint: peers cannot connect to it any more. It is safe to call twice.

@@ -3,6 +3,8 @@ package shm
 import (
 	"errors"
 	"fmt"
+
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 )
 
 // entryWords is the size of an entry in words of 8 bytes, a line of the cache:
@@ -10,32 +12,12 @@ import (
 //	kind (4 bytes) and memory (4), offset, length, from, to, place, 0, 0
 const entryWords = 8
 
-type entryKind uint32
-
-const (
-	kindData   entryKind = 1 // length bytes at the place go to the offset
-	kindUpdate entryKind = 2 // the word at the offset gets a new value, by an update or a store
-	kindRead   entryKind = 3 // length bytes at the offset go to the place
-
-	kindAdd      entryKind = 4 // to is added to the word at the offset
-	kindExchange entryKind = 5 // the word at the offset becomes to, and what it was goes to the place
-)
-
-// atomic reports whether entries of the kind depend on what the word was.
-func (k entryKind) atomic() bool { return k == kindAdd || k == kindExchange }
-
-// word reports whether entries of the kind are on a word.
-func (k entryKind) word() bool { return k == kindUpdate || k.atomic() }
-
-// asks reports whether the receiver fills the place.
-func (k entryKind) asks() bool { return k == kindRead || k == kindExchange }
-
 // placed reports whether entries of the kind have a place in the ring.
-func (k entryKind) placed() bool { return k != kindUpdate && k != kindAdd }
+func placed(k message.Kind) bool { return k == message.Data || k.Asks() }
 
 // entry is a piece of work for the receiver.
 type entry struct {
-	kind   entryKind
+	kind   message.Kind
 	memory uint32 // the number in the receiver's registry
 	offset uint64
 	length uint64 // of data, of a read and of an exchange
@@ -55,21 +37,21 @@ func (e *entry) encode() [entryWords]uint64 {
 // data the ring holds.
 func decodeEntry(w [entryWords]uint64, room uint64) (entry, error) {
 	e := entry{
-		kind: entryKind(w[0]), memory: uint32(w[0] >> 32),
+		kind: message.Kind(w[0]), memory: uint32(w[0] >> 32),
 		offset: w[1], length: w[2], from: w[3], to: w[4], place: w[5],
 	}
 	switch {
 	case w[6]|w[7] != 0:
 		return e, errors.New("an entry with bits set that must be zero")
-	case e.kind < kindData || e.kind > kindExchange:
+	case e.kind < message.Data || e.kind > message.Exchange:
 		return e, fmt.Errorf("an entry of unknown kind %d", e.kind)
-	case !e.kind.placed() && e.length|e.place != 0, e.kind != kindUpdate && e.from != 0, !e.kind.word() && e.to != 0:
+	case !placed(e.kind) && e.length|e.place != 0, e.kind != message.Update && e.from != 0, !e.kind.Word() && e.to != 0:
 		return e, fmt.Errorf("an entry of kind %d with fields set that must be zero", e.kind)
-	case e.kind == kindUpdate && e.to < e.from:
+	case e.kind == message.Update && e.to < e.from:
 		return e, fmt.Errorf("an update from %d down to %d", e.from, e.to)
-	case e.kind == kindExchange && (e.length != 8 || e.place%8 != 0):
+	case e.kind == message.Exchange && (e.length != 8 || e.place%8 != 0):
 		return e, fmt.Errorf("an exchange of %d bytes at %d of the ring", e.length, e.place)
-	case e.kind.placed() && (e.length == 0 || e.place > room || e.length > room-e.place):
+	case placed(e.kind) && (e.length == 0 || e.place > room || e.length > room-e.place):
 		return e, fmt.Errorf("%d bytes at %d of a ring of %d", e.length, e.place, room)
 	}
 	return e, nil
@@ -77,7 +59,7 @@ func decodeEntry(w [entryWords]uint64, room uint64) (entry, error) {
 
 // bytes returns how many bytes of the memory an entry changes or reads.
 func (e *entry) bytes() uint64 {
-	if e.kind.word() {
+	if e.kind.Word() {
 		return 8
 	}
 	return e.length
@@ -86,13 +68,13 @@ func (e *entry) bytes() uint64 {
 // String describes what the entry asks for.
 func (e *entry) String() string {
 	switch e.kind {
-	case kindUpdate:
+	case message.Update:
 		return fmt.Sprintf("a new value of the word at %d of memory %d", e.offset, e.memory)
-	case kindAdd:
+	case message.Add:
 		return fmt.Sprintf("an addition at %d of memory %d", e.offset, e.memory)
-	case kindExchange:
+	case message.Exchange:
 		return fmt.Sprintf("an exchange at %d of memory %d", e.offset, e.memory)
-	case kindRead:
+	case message.Read:
 		return fmt.Sprintf("a read of %d bytes at %d of memory %d", e.length, e.offset, e.memory)
 	}
 	return fmt.Sprintf("%d bytes at %d of memory %d", e.length, e.offset, e.memory)

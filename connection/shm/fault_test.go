@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -61,7 +62,7 @@ func (r *rogue) post(n uint64) {
 }
 
 // says returns the message of that kind that comes.
-func (r *rogue) says(t testing.TB, kind messageKind) message {
+func (r *rogue) says(t testing.TB, kind messageKind) note {
 	t.Helper()
 	r.sock.SetDeadline(time.Now().Add(longTimeout))
 	packet := make([]byte, messageSize+1)
@@ -87,12 +88,12 @@ func (r *rogue) says(t testing.TB, kind messageKind) message {
 // is written.
 func TestBadEntries(t *testing.T) {
 	data := func(change func(*entry)) entry {
-		e := entry{kind: kindData, length: 8}
+		e := entry{kind: message.Data, length: 8}
 		change(&e)
 		return e
 	}
 	update := func(change func(*entry)) entry {
-		e := entry{kind: kindUpdate, to: 1}
+		e := entry{kind: message.Update, to: 1}
 		change(&e)
 		return e
 	}
@@ -107,11 +108,11 @@ func TestBadEntries(t *testing.T) {
 		"more than the ring":  {data(func(e *entry) { e.length = MinRing + 1 }), "of a ring of", target.Protocol},
 		"length of 2^63":      {data(func(e *entry) { e.length = 1 << 63 }), "of a ring of", target.Protocol},
 		"outside of the ring": {data(func(e *entry) { e.place = MinRing - 7 }), "of a ring of", target.Protocol},
-		"read past the end":   {entry{kind: kindRead, offset: 60, length: 8}, "which has 64", target.Range},
-		"odd addition":        {entry{kind: kindAdd, offset: 4}, "not aligned", target.Range},
-		"exchange past end":   {entry{kind: kindExchange, offset: 64, length: 8}, "which has 64", target.Range},
-		"odd exchange":        {entry{kind: kindExchange, offset: 4, length: 8}, "not aligned", target.Range},
-		"read to elsewhere":   {entry{kind: kindRead, length: 8, place: MinRing}, "of a ring of", target.Protocol},
+		"read past the end":   {entry{kind: message.Read, offset: 60, length: 8}, "which has 64", target.Range},
+		"odd addition":        {entry{kind: message.Add, offset: 4}, "not aligned", target.Range},
+		"exchange past end":   {entry{kind: message.Exchange, offset: 64, length: 8}, "which has 64", target.Range},
+		"odd exchange":        {entry{kind: message.Exchange, offset: 4, length: 8}, "not aligned", target.Range},
+		"read to elsewhere":   {entry{kind: message.Read, length: 8, place: MinRing}, "of a ring of", target.Protocol},
 		"empty":               {data(func(e *entry) { e.length = 0 }), "0 bytes", target.Protocol},
 		"word past the end":   {update(func(e *entry) { e.offset = 64 }), "which has 64", target.Range},
 		"odd word":            {update(func(e *entry) { e.offset = 4 }), "not aligned", target.Range},
@@ -124,7 +125,7 @@ func TestBadEntries(t *testing.T) {
 				m := memory(t, b, k, 64)
 				r := newRogue(t, b)
 				copy(r.ring.data, noise(64))
-				r.ring.put(0, &entry{kind: kindData, memory: m.ID(), length: 4})
+				r.ring.put(0, &entry{kind: message.Data, memory: m.ID(), length: 4})
 				e := c.entry
 				if e.memory == 0 {
 					e.memory = m.ID()
@@ -161,7 +162,7 @@ func TestBadCounts(t *testing.T) {
 	b := newRank(t, 1, Options{Ring: MinRing})
 	m := memory(t, b, pinned, 64)
 	r := newRogue(t, b)
-	r.ring.put(0, &entry{kind: kindUpdate, memory: m.ID(), to: 1})
+	r.ring.put(0, &entry{kind: message.Update, memory: m.ID(), to: 1})
 	r.post(1)
 	eventually(t, "it is done", func() bool { return r.ring.done.Load() == 1 })
 	r.post(0)
@@ -198,9 +199,9 @@ func TestBadPackets(t *testing.T) {
 		"noise":        {noise(messageSize), "version"},
 		"long":         {make([]byte, 1000), "packet of 33 bytes"},
 		"short":        {[]byte{1}, "packet of 1 bytes"},
-		"news":         {(&message{kind: messageGone}).encode(), "kind 4 to the rank that receives"},
-		"bye":          {(&message{kind: messageBye}).encode(), "has closed the connection"},
-		"unknown kind": {(&message{kind: 77}).encode(), "unknown kind 77"},
+		"news":         {(&note{kind: messageGone}).encode(), "kind 4 to the rank that receives"},
+		"bye":          {(&note{kind: messageBye}).encode(), "has closed the connection"},
+		"unknown kind": {(&note{kind: 77}).encode(), "unknown kind 77"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRogue(t, newRank(t, 1, Options{}))
@@ -215,7 +216,7 @@ func TestBadPackets(t *testing.T) {
 		says   string
 	}{
 		"noise":         {noise(messageSize), "version"},
-		"false refusal": {(&message{kind: messageRefuse, reason: target.Closed, number: 5}).encode(), "refuses entry 5 of 0"},
+		"false refusal": {(&note{kind: messageRefuse, reason: target.Closed, number: 5}).encode(), "refuses entry 5 of 0"},
 	} {
 		t.Run(name+" to the sender", func(t *testing.T) {
 			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
@@ -243,7 +244,7 @@ func FuzzRing(f *testing.F) {
 	f.Add([]byte{}, uint64(1<<63))
 	b := newRank(f, 1, Options{Ring: MinRing})
 	mine, other := memory(f, b, pinned, 64), memory(f, b, pinned, 64)
-	b.t.targets.Remove(other.ID())
+	b.t.rank.Targets.Remove(other.ID())
 	f.Fuzz(func(t *testing.T, words []byte, posted uint64) {
 		r := newRogue(t, b)
 		for i := 0; i+3 <= len(words) && i/3 < 8*entryWords; i += 3 {
@@ -252,7 +253,7 @@ func FuzzRing(f *testing.F) {
 			r.ring.words(uint64(i / 3 / entryWords))[i/3%entryWords].Store(w)
 		}
 		r.post(posted)
-		eventually(t, "all is done or refused", func() bool { return r.to.over() || r.ring.done.Load() == posted })
+		eventually(t, "all is done or refused", func() bool { return r.to.Over() || r.ring.done.Load() == posted })
 		r.sock.Close()
 		eventually(t, "the rank lets go of the ring", func() bool {
 			_, left := b.t.all()
@@ -562,9 +563,9 @@ func TestDiesDuringCopies(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the write is being copied", func() bool {
-				ab.d.mu.Lock()
-				defer ab.d.mu.Unlock()
-				return ab.d.taken == 1
+				ab.d.Mu.Lock()
+				defer ab.d.Mu.Unlock()
+				return ab.d.Taken == 1
 			})
 			b.die()
 			testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, "its process has ended")
@@ -649,7 +650,7 @@ func TestRefusals(t *testing.T) {
 			src, mine := memory(t, a, onDevice, 16<<20), memory(t, b, onDevice, 16<<20)
 			dst := imported(t, a, mine)
 			r := receiverOf(t, b)
-			b.t.targets.Remove(mine.ID()) // so that the peers do not hear of it
+			b.t.rank.Targets.Remove(mine.ID()) // so that the peers do not hear of it
 			if err := c.send(ab, dst, src); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -40,7 +41,7 @@ type piece struct {
 func (f *filler) open(c *conn) (err error) {
 	f.c = c
 	for i := range f.batches {
-		if f.batches[i].event, err = c.t.reg.Device().NewEvent(); err != nil {
+		if f.batches[i].event, err = c.t.rank.Registry.Device().NewEvent(); err != nil {
 			return err
 		}
 	}
@@ -78,25 +79,25 @@ func (f *filler) run() {
 // returns 0 if there is nothing or no room and it may not wait, or the connection has ended.
 func (f *filler) take(wait bool) int {
 	c := f.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	for spun := false; ; spun = true {
-		if c.poll(); c.err != nil {
+		if c.Poll(); c.Err != nil {
 			return 0
 		}
 		if n := f.takeLocked(); n > 0 || !wait {
 			return n
 		}
-		queued, done, finished := c.queued.Load(), c.done, c.finished
-		switch idle := c.taken == queued; {
+		queued, done, finished := c.Queued.Load(), c.done, c.finished
+		switch idle := c.Taken == queued; {
 		case !spun:
-			c.mu.Unlock()
-			c.t.spin.Until(func() bool { return c.over() || c.queued.Load() != queued || c.ring.done.Load() != done })
-			c.mu.Lock()
+			c.Mu.Unlock()
+			c.t.rank.Spin.Until(func() bool { return c.Over() || c.Queued.Load() != queued || c.ring.done.Load() != done })
+			c.Mu.Lock()
 		case idle:
-			c.work.Wait()
+			c.Work.Wait()
 		default:
-			c.sleep(&c.work, func() bool { return c.finished != finished })
+			c.sleep(&c.Work, func() bool { return c.finished != finished })
 		}
 	}
 }
@@ -106,44 +107,42 @@ func (f *filler) takeLocked() (n int) {
 	c := f.c
 	room := uint64(len(c.ring.data))
 	given := uint64(0) // bytes of the batch
-	for n < batchEntries && c.taken < c.queued.Load() && f.filled-c.finished < entryCount {
-		o := &c.queue[c.taken%queueDepth]
+	for n < batchEntries && c.Taken < c.Queued.Load() && f.filled-c.finished < entryCount {
+		o := c.Oldest()
 		p := &f.pieces[n]
-		p.entry, p.src = entry{kind: o.kind, memory: o.memory, offset: o.offset + o.given, from: o.from, to: o.to}, o.src
-		if !o.kind.asks() && c.asked != c.fetched {
+		p.entry, p.src = entry{kind: o.Kind, memory: o.Memory, offset: o.Offset + o.Given, from: o.From, to: o.To}, o.Src
+		if !o.Kind.Asks() && c.asked != c.fetched {
 			break // what is queued behind a read finds its bytes
 		}
 		read := answer{}
-		if o.kind.placed() {
+		if placed(p.kind) {
 			// What is in a row: to the end of the data, of which those of older entries are in use.
 			at := f.used % room
-			most := min(o.n-o.given, c.ring.piece()-given, room-at)
+			most := min(o.N-o.Given, c.ring.piece()-given, room-at)
 			size := min(most, room-(f.used-c.freed))
 			if size == 0 || size < most && size < c.ring.piece()/4 {
 				break // more will be free soon, and little is not worth a copy
 			}
-			if o.kind == kindExchange && size < o.n {
+			if o.Kind == message.Exchange && size < o.N {
 				break // it goes whole into the next batch
 			}
-			p.place, p.length, p.srcOffset = at, size, o.srcOffset+o.given
+			p.place, p.length, p.srcOffset = at, size, o.SrcOffset+o.Given
 			switch {
-			case o.kind.asks():
-				read = answer{o.into, o.intoOffset + o.given, at, size}
+			case o.Kind.Asks():
+				read = answer{o.Into, o.IntoOffset + o.Given, at, size}
 				c.asked++
 				c.asking.Signal()
-			case o.src == nil:
-				p.data = append(p.data[:0], o.data[o.given:o.given+size]...)
+			case o.Src == nil:
+				p.data = append(p.data[:0], o.Data[o.Given:o.Given+size]...)
 			}
-			o.given += size
+			o.Given += size
 			given += size
 			f.used += (size + alignment - 1) / alignment * alignment
 		}
-		if o.given == o.n {
-			o.src = nil
-			c.taken++
-			c.changed.Broadcast()
+		if o.Given == o.N {
+			c.Sent()
 		}
-		c.spans[f.filled%entryCount] = span{end: f.used, ops: c.taken, read: read}
+		c.spans[f.filled%entryCount] = span{end: f.used, ops: c.Taken, read: read}
 		c.ring.put(f.filled, &p.entry)
 		f.filled++
 		n++
@@ -161,12 +160,12 @@ func (f *filler) fill(pieces []piece) error {
 	b.copies, b.until = false, f.filled
 	for i := range pieces {
 		p := &pieces[i]
-		if p.kind != kindData {
+		if p.kind != message.Data {
 			continue
 		}
 		host := p.data
 		if p.src != nil {
-			if host = c.t.host(p.src); host != nil {
+			if host = c.t.rank.Host(p.src); host != nil {
 				host = host[p.srcOffset : p.srcOffset+p.length]
 			}
 		}
@@ -194,7 +193,7 @@ func (f *filler) post() bool {
 	c := f.c
 	b := &f.batches[f.ended%batchesAhead]
 	if b.copies {
-		if err := b.event.Synchronize(c.ctx); err != nil {
+		if err := b.event.Synchronize(c.Ctx); err != nil {
 			c.broken(err)
 			return false
 		}

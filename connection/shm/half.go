@@ -1,139 +1,83 @@
 package shm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
 // half is what the sending and the receiving end of a ring have in common: the socket, the
 // stream, and how they end.
 type half struct {
+	message.End
 	t      *Transport
-	peer   int
 	sock   *net.UnixConn
 	raw    syscall.RawConn
 	ring   *ring
 	stream *gpu.Stream
 
-	ctx    context.Context // ends when the connection fails or closes
-	cancel context.CancelFunc
-	drain  context.Context // ends the waiting for the device
-	giveUp context.CancelFunc
-	timer  *time.Timer // calls giveUp, once the connection has ended
-	tasks  sync.WaitGroup
-
 	// awaited is whether the peer has sent nothing yet, of a receiving half: it may not know of it. Only
 	// listen uses it once it runs.
 	awaited bool
-
-	mu      sync.Mutex
-	ended   func() // wakes waiters; called once, with mu
-	err     error  // why it ended
-	kind    mscclgo.Kind
-	closing bool // this rank closes it
 }
 
-// open fills a half. It owns sock and ring, also when it fails.
-func (h *half) open(t *Transport, peer int, sock *net.UnixConn, r *ring) (err error) {
-	h.t, h.peer, h.sock, h.ring = t, peer, sock, r
-	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.drain, h.giveUp = context.WithCancel(context.Background())
+// open fills a half. It owns sock and ring, also when it fails. ended wakes all that wait, with Mu.
+func (h *half) open(t *Transport, peer int, sock *net.UnixConn, r *ring, ended func()) (err error) {
+	h.t, h.sock, h.ring = t, sock, r
+	h.Open(&t.rank, peer, func() {
+		ended()
+		sock.SetDeadline(time.Unix(1, 0)) // what was sent stays readable at the peer
+	})
 	if h.raw, err = sock.SyscallConn(); err == nil {
-		h.stream, err = t.reg.Device().NewStream()
+		h.stream, err = t.rank.Registry.Device().NewStream()
 	}
 	return err
 }
 
 var (
-	// errLeft ends a half whose peer has closed it properly.
-	errLeft = errors.New("it has closed the connection")
-	// errClosed ends one that this rank has closed.
-	errClosed = errors.New("the connection is closed")
 	// errNotTaken ends one that the peer asked for and does not have.
 	errNotTaken = errors.New("its Connect ended before it had the ring")
 	// errDied ends one whose peer hangs up.
 	errDied = errors.New("it hung up without closing the connection and without a reason: its process has ended")
-	// errFailed ends one whose peer says that it cannot go on.
-	errFailed = errors.New("its device or system failed, though its process lives, and it knows more")
 )
-
-// fail ends the half because of err, unless it has ended: the first reason stays.
-func (h *half) fail(kind mscclgo.Kind, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.failLocked(kind, err)
-}
-
-// failLocked is fail for callers that hold mu.
-func (h *half) failLocked(kind mscclgo.Kind, err error) {
-	if h.err != nil {
-		return
-	}
-	if h.closing {
-		kind, err = mscclgo.ErrInvalid, errClosed
-	}
-	h.ended()
-	h.kind, h.err = kind, err
-	h.cancel()
-	h.timer = time.AfterFunc(h.t.reg.Timeout(), h.giveUp)
-	h.sock.SetDeadline(time.Unix(1, 0)) // what was sent stays readable at the peer
-}
 
 // lost ends the half because the peer has left, failed or broken the protocol.
 func (h *half) lost(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	h.lostLocked(err)
 }
 
 // lostLocked is lost for callers that hold mu.
 func (h *half) lostLocked(err error) {
-	if err == errLeft || err == errNotTaken {
-		h.failLocked(mscclgo.ErrRemote, err)
+	if err == message.ErrLeft || err == errNotTaken {
+		h.FailLocked(mscclgo.ErrRemote, err)
 		return
 	}
-	h.uselessLocked(fmt.Errorf("the peer is lost: %w", err))
-}
-
-// uselessLocked ends the half because of the peer, so that what ranks wait for by it may never come. The caller
-// holds mu.
-func (h *half) uselessLocked(err error) {
-	told := h.err != nil || h.closing
-	h.failLocked(mscclgo.ErrRemote, err)
-	if !told && h.t.opts.Lost != nil {
-		go h.t.opts.Lost(h.peer, mscclgo.Errorf(mscclgo.ErrRemote, "shm: connection", "%w", h.err).At(h.t.reg.Rank(), h.peer))
-	}
+	h.UselessLocked(fmt.Errorf("the peer is lost: %w", err))
 }
 
 // broken ends the half because this rank's device or system failed, of which it tells the peer.
 func (h *half) broken(err error) {
-	if !h.over() {
-		h.tell(&message{kind: messageFailed}, partingTime) // a peer that is gone does not need it
+	if !h.Over() {
+		h.tell(&note{kind: messageFailed}, partingTime) // a peer that is gone does not need it
 	}
-	h.fail(mscclgo.ErrSystem, err)
+	h.Fail(mscclgo.ErrSystem, err)
 }
 
-// failure returns why the half has ended. The caller holds mu.
-func (h *half) failure() error { return mscclgo.Errorf(h.kind, "shm", "%w", h.err) }
-
-// over reports whether the half has ended.
-func (h *half) over() bool { return h.ctx.Err() != nil }
-
 // listen passes the peer's messages to take until the half ends.
-func (h *half) listen(take func(*message) error) {
+func (h *half) listen(take func(*note) error) {
 	packet := make([]byte, messageSize+1) // one more shows what is too long
-	m := new(message)
+	m := new(note)
 	reset := false
 	for {
 		n, err := h.sock.Read(packet)
@@ -159,9 +103,9 @@ func (h *half) listen(take func(*message) error) {
 		switch {
 		case err != nil:
 		case m.kind == messageBye:
-			err = errLeft
+			err = message.ErrLeft
 		case m.kind == messageFailed:
-			err = errFailed
+			err = message.ErrFailed
 		}
 		if err == nil {
 			err = take(m)
@@ -175,19 +119,19 @@ func (h *half) listen(take func(*message) error) {
 
 // tell sends a message, unless this rank closes the half. It waits for room in the socket for
 // so long at most.
-func (h *half) tell(m *message, patience time.Duration) error {
-	h.mu.Lock()
-	if h.closing {
-		h.mu.Unlock()
-		return errClosed
+func (h *half) tell(m *note, patience time.Duration) error {
+	h.Mu.Lock()
+	if h.Closing() {
+		h.Mu.Unlock()
+		return message.ErrClosed
 	}
 	h.sock.SetWriteDeadline(time.Now().Add(patience))
-	h.mu.Unlock()
+	h.Mu.Unlock()
 	_, err := h.sock.Write(m.encode())
 	return err
 }
 
-var wake = (&message{kind: messageWake}).encode()
+var wake = (&note{kind: messageWake}).encode()
 
 // sendWake is a function, so that none is made for each wake.
 func sendWake(fd uintptr) {
@@ -203,17 +147,16 @@ const partingTime = time.Second
 
 // leave ends the half in good order.
 func (h *half) leave() {
-	h.mu.Lock()
-	h.closing = true
-	over := h.err != nil
-	if !over {
-		h.sock.SetWriteDeadline(time.Now().Add(partingTime)) // also of a message that waits for room
+	h.Reason(mscclgo.ErrInvalid, message.ErrClosed)
+	if !h.Over() {
+		h.Mu.Lock()
+		if h.Err == nil {
+			h.sock.SetWriteDeadline(time.Now().Add(partingTime)) // also of a message that waits for room
+		}
+		h.Mu.Unlock()
+		h.sock.Write((&note{kind: messageBye}).encode()) // a peer that is gone does not need it
 	}
-	h.mu.Unlock()
-	if !over {
-		h.sock.Write((&message{kind: messageBye}).encode()) // a peer that is gone does not need it
-	}
-	h.fail(mscclgo.ErrInvalid, errClosed)
+	h.Fail(mscclgo.ErrInvalid, message.ErrClosed)
 }
 
 // release frees everything once the half has ended and its goroutines have. other is another
@@ -223,12 +166,11 @@ func (h *half) release(events []*gpu.Event, other *gpu.Stream) error {
 	var synced, closed error
 	for _, s := range []*gpu.Stream{h.stream, other} {
 		if s != nil {
-			synced = errors.Join(synced, s.Synchronize(h.drain))
+			synced = errors.Join(synced, s.Synchronize(h.Drain))
 			closed = errors.Join(closed, s.Close())
 		}
 	}
-	h.timer.Stop()
-	h.giveUp()
+	h.Released()
 	errs := []error{synced, closed}
 	for _, e := range events {
 		errs = append(errs, e.Close())
@@ -237,7 +179,7 @@ func (h *half) release(events []*gpu.Event, other *gpu.Stream) error {
 		errs = append(errs, h.ring.close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return h.t.wrap("shm: close", h.peer, err)
+		return h.t.rank.Wrap(mscclgo.ErrSystem, "shm: close", h.Peer, err)
 	}
 	return nil
 }

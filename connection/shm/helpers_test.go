@@ -98,7 +98,7 @@ func newMortalRank(t testing.TB, number int, o Options, failed <-chan struct{}) 
 	if r.t, err = New(reg, o); err != nil {
 		t.Fatal(err)
 	}
-	r.t.host = r.host
+	r.t.rank.Host = r.host
 	t.Cleanup(func() {
 		if err := errors.Join(reg.Close(), r.t.Close()); err != nil {
 			t.Errorf("closing rank %d: %v", number, err)
@@ -132,7 +132,7 @@ func connect(t testing.TB, from, to *rank) *link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := connection.New(from.reg, d.peer, registeredmem.SHM, d)
+	c, err := connection.New(from.reg, d.Peer, registeredmem.SHM, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,10 +236,10 @@ func eventually(t testing.TB, what string, holds func() bool) {
 // failed waits until a half has failed and returns why.
 func failed(t testing.TB, h *half) error {
 	t.Helper()
-	eventually(t, "the connection fails", h.over)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.failure()
+	eventually(t, "the connection fails", h.Over)
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	return h.Failure()
 }
 
 // openFiles counts this process's descriptors.

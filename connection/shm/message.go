@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
 
@@ -26,20 +27,20 @@ const (
 	messageFailed messageKind = 5 // the end's device or system failed, and it will hang up
 )
 
-// message is what the ends tell each other outside the ring. All fields but kind are 0 in a
+// note is what the ends tell each other outside the ring. All fields but kind are 0 in a
 // wake, a bye and news of a failure, and all but kind and memory in news of a memory. A refusal repeats the
 // entry, with its number.
-type message struct {
+type note struct {
 	kind    messageKind
 	reason  target.Reason
-	refused entryKind
+	refused message.Kind
 	memory  uint32
 	offset  uint64
 	length  uint64
 	number  uint64
 }
 
-func (m *message) encode() []byte {
+func (m *note) encode() []byte {
 	b := make([]byte, messageSize)
 	b[0], b[1], b[2], b[3] = messageVersion, uint8(m.kind), uint8(m.reason), uint8(m.refused)
 	binary.LittleEndian.PutUint32(b[4:], m.memory)
@@ -49,15 +50,15 @@ func (m *message) encode() []byte {
 	return b
 }
 
-func decodeMessage(b []byte) (message, error) {
+func decodeMessage(b []byte) (note, error) {
 	if len(b) != messageSize {
-		return message{}, fmt.Errorf("a packet of %d bytes, it has %d", len(b), messageSize)
+		return note{}, fmt.Errorf("a packet of %d bytes, it has %d", len(b), messageSize)
 	}
 	if b[0] != messageVersion {
-		return message{}, fmt.Errorf("a packet of version %d, this build reads version %d", b[0], messageVersion)
+		return note{}, fmt.Errorf("a packet of version %d, this build reads version %d", b[0], messageVersion)
 	}
-	m := message{
-		kind: messageKind(b[1]), reason: target.Reason(b[2]), refused: entryKind(b[3]),
+	m := note{
+		kind: messageKind(b[1]), reason: target.Reason(b[2]), refused: message.Kind(b[3]),
 		memory: binary.LittleEndian.Uint32(b[4:]),
 		offset: binary.LittleEndian.Uint64(b[8:]),
 		length: binary.LittleEndian.Uint64(b[16:]),

@@ -1,13 +1,10 @@
 package shm
 
 import (
-	"bytes"
 	"errors"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // A read is an entry with a place in the ring that the receiver fills, in its order among the
@@ -33,41 +30,10 @@ type fetcher struct {
 
 func (f *fetcher) open(c *conn) (err error) {
 	f.c = c
-	if f.stream, err = c.t.reg.Device().NewStream(); err == nil {
-		f.event, err = c.t.reg.Device().NewEvent()
+	if f.stream, err = c.t.rank.Registry.Device().NewStream(); err == nil {
+		f.event, err = c.t.rank.Registry.Device().NewEvent()
 	}
 	return err
-}
-
-// ReadyToRead reports whether the queue has room for an operation.
-func (c *conn) ReadyToRead(uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err != nil || c.queued.Load()-c.taken < queueDepth
-}
-
-// Read queues a request that the peer's transport answers. What is queued behind it is
-// sent when the answer is here, unless it is a read too.
-func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	into, err := c.place(dst, dstOffset, n, false)
-	if err != nil {
-		return err
-	}
-	return c.enqueue(src, op{kind: kindRead, offset: srcOffset, n: n, into: into, intoOffset: dstOffset})
-}
-
-// place returns the memory of this rank that an answer is for. Those of another transport of the rank have
-// the same numbers.
-func (c *conn) place(m *registeredmem.Memory, offset, n uint64, word bool) (*target.Memory, error) {
-	const op = "shm: find the place"
-	if !bytes.Equal(m.Key(registeredmem.SHM), c.t.instance[:]) {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is of another transport of the rank than the connection", m)
-	}
-	at, err := c.t.targets.Find(m.ID(), offset, n, word)
-	if err != nil { // it was closed meanwhile
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
-	}
-	return at, nil
 }
 
 // run fetches what the peer has put into the ring, until the connection ends.
@@ -84,10 +50,10 @@ func (f *fetcher) run() {
 // take waits for answers. It reports false if the connection has ended.
 func (f *fetcher) take() bool {
 	c := f.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	for spun := false; ; {
-		if c.poll(); c.err != nil {
+		if c.Poll(); c.Err != nil {
 			return false
 		}
 		f.parts = f.parts[:0]
@@ -102,12 +68,12 @@ func (f *fetcher) take() bool {
 			c.asking.Wait()
 			spun = false
 		case !spun:
-			c.mu.Unlock()
-			c.t.spin.Until(func() bool { return c.over() || c.ring.done.Load() != done })
-			c.mu.Lock()
+			c.Mu.Unlock()
+			c.t.rank.Spin.Until(func() bool { return c.Over() || c.ring.done.Load() != done })
+			c.Mu.Lock()
 			spun = true
 		default:
-			c.sleep(&c.changed, func() bool { return c.done != done })
+			c.sleep(&c.Changed, func() bool { return c.done != done })
 		}
 	}
 }
@@ -129,7 +95,7 @@ func (f *fetcher) fetch() (err error) {
 			continue
 		}
 		f.held = append(f.held, a.into)
-		if host := c.t.host(a.into.Buffer); host != nil {
+		if host := c.t.rank.Host(a.into.Buffer); host != nil {
 			copy(host[a.offset:a.offset+a.length], c.ring.data[a.place:])
 			continue
 		}
@@ -148,7 +114,7 @@ func (f *fetcher) fetch() (err error) {
 			return recorded
 		}
 		// Also once the connection has ended: the memories are held until then.
-		if waited := f.event.Synchronize(c.drain); waited != nil {
+		if waited := f.event.Synchronize(c.Drain); waited != nil {
 			return waited
 		}
 	}
@@ -157,8 +123,8 @@ func (f *fetcher) fetch() (err error) {
 
 // fetchedAll notes that the next n entries were fetched.
 func (c *conn) fetchedAll(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	c.fetched += uint64(n)
 	for i := range uint64(n) {
 		c.spans[(c.finished+i)%entryCount].read.into = nil

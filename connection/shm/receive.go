@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 )
@@ -21,8 +22,6 @@ import (
 type receiver struct {
 	half
 	woken chan struct{} // the peer has posted
-
-	untold []uint32 // memories that were closed, while the peer is being told; guarded by mu
 
 	// What the goroutine that applies has.
 	taken   uint64           // entries that are applied or being copied, ever
@@ -51,15 +50,15 @@ var errDevice = errors.New("the device could not take what the peer sent")
 // receive begins to receive from a peer. It owns the socket and the ring, also when it fails.
 func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 	r := &receiver{woken: make(chan struct{}, 1)}
-	r.half.ended, r.awaited = func() {}, true
-	err := r.open(t, peer, sock, ring)
+	r.awaited = true
+	err := r.open(t, peer, sock, ring, func() {})
 	if err == nil {
 		// Now, as kernels may run later that wait for atomic operations. These have the error again.
-		t.reg.Device().PrepareAtomics()
+		t.rank.Registry.Device().PrepareAtomics()
 	}
 	for i := range r.batches {
 		if err == nil {
-			r.batches[i].event, err = t.reg.Device().NewEvent()
+			r.batches[i].event, err = t.rank.Registry.Device().NewEvent()
 		}
 	}
 	if err == nil {
@@ -77,15 +76,15 @@ func (r *receiver) start() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return t.invalid("shm: receive", "the transport is closed")
+		return t.rank.Invalid("shm: receive", "the transport is closed")
 	}
 	t.receivers[r] = struct{}{}
-	r.tasks.Go(r.run)
-	r.tasks.Go(func() {
+	r.Tasks.Go(r.run)
+	r.Tasks.Go(func() {
 		r.listen(r.hear)
 		go func() { // which waits for this goroutine
 			if err := r.close(); err != nil {
-				t.log.Warn("shm: close what a peer sent through", "peer", r.peer, "error", err)
+				t.log.Warn("shm: close what a peer sent through", "peer", r.Peer, "error", err)
 			}
 		}()
 	})
@@ -104,7 +103,7 @@ func (r *receiver) events() (all []*gpu.Event) {
 func (r *receiver) close() error {
 	r.closeOnce.Do(func() {
 		r.leave()
-		r.tasks.Wait()
+		r.Tasks.Wait()
 		r.closeErr = r.release(r.events(), nil)
 		for i := range r.batches {
 			for _, m := range r.batches[i].holds {
@@ -122,7 +121,7 @@ func (r *receiver) close() error {
 }
 
 // hear takes a message of the peer.
-func (r *receiver) hear(m *message) error {
+func (r *receiver) hear(m *note) error {
 	if m.kind != messageWake {
 		return fmt.Errorf("a packet of kind %d to the rank that receives", m.kind)
 	}
@@ -135,34 +134,14 @@ func (r *receiver) hear(m *message) error {
 
 // tellGone tells the peer that a memory was closed. It does not wait.
 func (r *receiver) tellGone(memory uint32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err != nil || len(r.untold) == target.MaxWithdrawn {
-		return
-	}
-	r.untold = append(r.untold, memory)
-	if len(r.untold) > 1 {
-		return
-	}
-	r.tasks.Go(func() {
-		var err error // of a peer that is gone, or reads nothing: it is refused what it sends
-		for at := 0; ; at++ {
-			r.mu.Lock()
-			if at == len(r.untold) || r.err != nil || err != nil {
-				r.untold = nil
-				r.mu.Unlock()
-				return
-			}
-			m := message{kind: messageGone, memory: r.untold[at]}
-			r.mu.Unlock()
-			err = r.tell(&m, r.t.opts.Timeout)
-		}
+	r.TellGone(memory, func(memory uint32) error {
+		return r.tell(&note{kind: messageGone, memory: memory}, r.t.opts.Timeout)
 	})
 }
 
 // run applies entries until the half ends.
 func (r *receiver) run() {
-	for !r.over() {
+	for !r.Over() {
 		posted := r.ring.posted.Load()
 		if posted-r.done > entryCount {
 			r.nonsense(fmt.Errorf("it says that %d entries are posted, of which %d are done: the ring has %d", posted, r.done, entryCount))
@@ -197,12 +176,12 @@ func (r *receiver) run() {
 
 // apply does what an entry asks for, or queues it on the stream.
 func (r *receiver) apply(e *entry) error {
-	m, err := r.t.targets.Find(e.memory, e.offset, e.bytes(), e.kind.word())
+	m, err := r.t.rank.Targets.Find(e.memory, e.offset, e.bytes(), e.kind.Word())
 	if err != nil {
 		return err
 	}
-	host := r.t.host(m.Buffer)
-	if host != nil && e.kind.atomic() {
+	host := r.t.rank.Host(m.Buffer)
+	if host != nil && e.kind.Atomic() {
 		if err := r.settle(); err != nil {
 			return err
 		}
@@ -213,30 +192,30 @@ func (r *receiver) apply(e *entry) error {
 	if host != nil && r.begun.Load() == r.ended && len(r.holds) == 0 {
 		defer m.Release()
 		switch e.kind {
-		case kindUpdate:
+		case message.Update:
 			atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[e.offset])), e.to)
-		case kindAdd, kindExchange:
+		case message.Add, message.Exchange:
 			r.change(e, host)
-		case kindRead:
-			m.Moved(r.peer, e.offset, e.length, false)
+		case message.Read:
+			m.Moved(r.Peer, e.offset, e.length, false)
 			copy(r.ring.data[e.place:e.place+e.length], host[e.offset:])
 		default:
-			m.Moved(r.peer, e.offset, e.length, true)
+			m.Moved(r.Peer, e.offset, e.length, true)
 			copy(host[e.offset:e.offset+e.length], r.ring.data[e.place:])
 		}
 		return nil
 	}
 	r.holds = append(r.holds, m)
 	switch {
-	case e.kind == kindData:
+	case e.kind == message.Data:
 		r.given += e.length
 		err = r.stream.Copy(m.Buffer, e.offset, r.ring.buffer, dataAt+e.place, e.length)
-	case e.kind == kindRead:
+	case e.kind == message.Read:
 		r.given += e.length
 		err = r.stream.Copy(r.ring.buffer, dataAt+e.place, m.Buffer, e.offset, e.length)
-	case e.kind == kindAdd:
+	case e.kind == message.Add:
 		err = r.stream.Add64(m.Buffer, e.offset, e.to)
-	case e.kind == kindExchange:
+	case e.kind == message.Exchange:
 		r.given += e.length
 		err = r.stream.Exchange64(m.Buffer, e.offset, e.to, r.ring.buffer, dataAt+e.place)
 	case r.t.storeValues:
@@ -302,33 +281,33 @@ func (r *receiver) publish() {
 
 // wait waits until the peer has posted more than that or the stream has done more.
 func (r *receiver) wait(posted uint64) {
-	more := func() bool { return r.ring.posted.Load() != posted || r.over() }
+	more := func() bool { return r.ring.posted.Load() != posted || r.Over() }
 	if r.begun.Load() != r.ended {
 		oldest := r.batches[r.ended%batchesAhead].event
-		if !r.t.spin.Until(func() bool {
+		if !r.t.rank.Spin.Until(func() bool {
 			done, err := oldest.Query()
 			return done || err != nil || r.begun.Load()-r.ended < batchesAhead && more()
 		}) {
 			// reap finds the error, if there is one.
-			oldest.Synchronize(r.ctx)
+			oldest.Synchronize(r.Ctx)
 		}
 		return
 	}
-	if r.t.spin.Until(more) {
+	if r.t.rank.Spin.Until(more) {
 		return
 	}
 	r.ring.receiverSleeps.Store(1)
 	if !more() { // the peer may have looked before the store
 		select {
 		case <-r.woken:
-		case <-r.ctx.Done():
+		case <-r.Ctx.Done():
 		}
 	}
 }
 
 // refuse ends the half because of an entry, and tells the peer why.
 func (r *receiver) refuse(e *entry, err error) {
-	out := message{kind: messageRefuse, reason: target.Protocol, refused: e.kind, memory: e.memory, offset: e.offset, length: e.length, number: r.taken}
+	out := note{kind: messageRefuse, reason: target.Protocol, refused: e.kind, memory: e.memory, offset: e.offset, length: e.length, number: r.taken}
 	end := func() { r.lost(err) }
 	var why *target.Refusal
 	switch {
@@ -337,9 +316,9 @@ func (r *receiver) refuse(e *entry, err error) {
 		end = func() { r.broken(err) }
 	case errors.As(err, &why):
 		out.reason = why.Reason
-		end = func() { r.fail(mscclgo.ErrRemote, err) } // the peer may not have heard yet that a memory was closed
+		end = func() { r.Fail(mscclgo.ErrRemote, err) } // the peer may not have heard yet that a memory was closed
 	}
-	r.t.log.Warn("shm: refused what a peer sent", "peer", r.peer, "error", err)
+	r.t.log.Warn("shm: refused what a peer sent", "peer", r.Peer, "error", err)
 	r.tell(&out, partingTime)
 	end()
 }

@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/connection/internal/spin"
-	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -50,15 +49,11 @@ type Options struct {
 // Transport is one rank's end of all its connections through shared memory, and a
 // [registeredmem.Registrar].
 type Transport struct {
-	reg      *registeredmem.Registry
-	opts     Options
-	key      fdpass.Key
-	log      *slog.Logger
-	instance [idSize]byte
-	host     func(*gpu.Buffer) []byte // the memory, or nil if the host does not reach it
-	server   *fdpass.Server
-	spin     spin.Spinner
-	targets  target.Table
+	rank   message.Rank
+	opts   Options
+	key    fdpass.Key
+	log    *slog.Logger
+	server *fdpass.Server
 
 	storeValues bool // the device's streams have 64-bit writes
 
@@ -77,7 +72,7 @@ type Transport struct {
 }
 
 // idSize is the size of the random numbers of transports and endpoints, in bytes.
-const idSize = 16
+const idSize = message.IDSize
 
 // New listens for peers and attaches the transport to reg, in which nothing may be
 // registered yet. The caller closes it after its connections and the registry.
@@ -90,14 +85,15 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, storeValues: reg.Device().Info().StreamMemoryOps, host: (*gpu.Buffer).HostBytes, key: fdpass.Key{Group: reg.Group(), Secret: o.Secret},
+		rank:        message.Rank{Name: "shm", Registry: reg, Host: (*gpu.Buffer).HostBytes},
+		storeValues: reg.Device().Info().StreamMemoryOps, key: fdpass.Key{Group: reg.Group(), Secret: o.Secret},
 		endpoints: map[[idSize]byte]*Endpoint{}, conns: map[*conn]struct{}{}, receivers: map[*receiver]struct{}{},
 	}
 	switch {
 	case o.Ring != 0 && (o.Ring < MinRing || o.Ring > MaxRing || o.Ring%4096 != 0):
-		return nil, t.invalid(op, "Options.Ring is %d; it must be a multiple of 4096 from %d to %d", o.Ring, MinRing, MaxRing)
+		return nil, t.rank.Invalid(op, "Options.Ring is %d; it must be a multiple of 4096 from %d to %d", o.Ring, MinRing, MaxRing)
 	case o.Timeout < 0:
-		return nil, t.invalid(op, "Options.Timeout is %v", o.Timeout)
+		return nil, t.rank.Invalid(op, "Options.Timeout is %v", o.Timeout)
 	}
 	if o.Ring == 0 {
 		o.Ring = DefaultRing
@@ -108,14 +104,14 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t.spin.Allow()
+	t.rank.Init(registeredmem.SHM, o.Lost)
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
-	rand.Read(t.instance[:])
+	rand.Read(t.rank.Instance[:])
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	var err error
 	if t.server, err = fdpass.Listen(t.key, o.Timeout, t.log, t.serve); err != nil {
 		t.cancel()
-		return nil, t.wrap(op, mscclgo.NoRank, err)
+		return nil, t.rank.Wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
 	}
 	if err := reg.Attach(t); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -184,22 +180,6 @@ func (t *Transport) close() error {
 	return errors.Join(errs...)
 }
 
-// invalid returns an ErrInvalid error of this rank.
-func (t *Transport) invalid(op, format string, args ...any) error {
-	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(t.reg.Rank(), mscclgo.NoRank)
-}
-
-// wrap returns err with the operation and the ranks. It keeps err's kind, which is ErrSystem
-// if it has none.
-func (t *Transport) wrap(op string, peer int, err error) error {
-	kind := mscclgo.ErrSystem
-	var e *mscclgo.Error
-	if errors.As(err, &e) {
-		kind = e.Kind
-	}
-	return mscclgo.Errorf(kind, op, "%w", err).At(t.reg.Rank(), peer)
-}
-
 // String names the transport for messages.
 func (t *Transport) String() string {
 	return fmt.Sprintf("shared memory by way of %s", t.server.Name())
@@ -213,17 +193,17 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, t.invalid("shm: offer a memory", "the transport is closed")
+		return nil, t.rank.Invalid("shm: offer a memory", "the transport is closed")
 	}
-	t.targets.Offer(m)
-	return t.instance[:], nil
+	t.rank.Targets.Offer(m)
+	return t.rank.Instance[:], nil
 }
 
 // Withdraw refuses whatever peers send for m from now on, waits for copies into
 // it that are under way, and has the peers told. None of that depends on the peers. Package
 // registeredmem calls it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {
-	one := t.targets.Remove(m.ID())
+	one := t.rank.Targets.Remove(m.ID())
 	if one == nil {
 		return nil
 	}

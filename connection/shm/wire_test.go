@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
@@ -13,12 +14,12 @@ import (
 const testRoom = 1 << 20
 
 var goodEntries = []entry{
-	{kind: kindData, memory: 1, offset: 2, length: 3, place: 64},
-	{kind: kindData, memory: 1<<32 - 1, offset: 1<<64 - 1, length: testRoom},
-	{kind: kindRead, memory: 1, offset: 2, length: 3, place: 64},
-	{kind: kindUpdate, memory: 1, offset: 8, from: 4, to: 1<<64 - 1},
-	{kind: kindAdd, memory: 1, offset: 8, to: 1<<64 - 1},
-	{kind: kindExchange, memory: 1, offset: 8, to: 3, length: 8, place: testRoom - 8},
+	{kind: message.Data, memory: 1, offset: 2, length: 3, place: 64},
+	{kind: message.Data, memory: 1<<32 - 1, offset: 1<<64 - 1, length: testRoom},
+	{kind: message.Read, memory: 1, offset: 2, length: 3, place: 64},
+	{kind: message.Update, memory: 1, offset: 8, from: 4, to: 1<<64 - 1},
+	{kind: message.Add, memory: 1, offset: 8, to: 1<<64 - 1},
+	{kind: message.Exchange, memory: 1, offset: 8, to: 3, length: 8, place: testRoom - 8},
 }
 
 func TestEntries(t *testing.T) {
@@ -31,25 +32,25 @@ func TestEntries(t *testing.T) {
 	for name, e := range map[string]entry{
 		"kind 0":             {length: 1},
 		"kind 6":             {kind: 6, length: 8},
-		"addition of data":   {kind: kindAdd, length: 8, to: 1},
-		"addition from":      {kind: kindAdd, from: 1, to: 1},
-		"wide exchange":      {kind: kindExchange, length: 16, to: 1},
-		"narrow exchange":    {kind: kindExchange, length: 4, to: 1},
-		"odd exchange":       {kind: kindExchange, length: 8, place: 4},
-		"exchange from":      {kind: kindExchange, length: 8, from: 1},
-		"exchange past end":  {kind: kindExchange, length: 8, place: testRoom},
-		"empty read":         {kind: kindRead},
-		"read past the end":  {kind: kindRead, length: 2, place: testRoom - 1},
-		"read with a value":  {kind: kindRead, length: 1, from: 1, to: 1},
-		"empty":              {kind: kindData},
-		"longer than a ring": {kind: kindData, length: testRoom + 1},
-		"past the end":       {kind: kindData, length: 2, place: testRoom - 1},
-		"far away":           {kind: kindData, length: 2, place: 1<<64 - 1},
-		"of all there is":    {kind: kindData, length: 1<<64 - 1, place: 2},
-		"data with a value":  {kind: kindData, length: 1, to: 1},
-		"update with data":   {kind: kindUpdate, length: 1, to: 1},
-		"update at a place":  {kind: kindUpdate, place: 1, to: 1},
-		"falling word":       {kind: kindUpdate, from: 2, to: 1},
+		"addition of data":   {kind: message.Add, length: 8, to: 1},
+		"addition from":      {kind: message.Add, from: 1, to: 1},
+		"wide exchange":      {kind: message.Exchange, length: 16, to: 1},
+		"narrow exchange":    {kind: message.Exchange, length: 4, to: 1},
+		"odd exchange":       {kind: message.Exchange, length: 8, place: 4},
+		"exchange from":      {kind: message.Exchange, length: 8, from: 1},
+		"exchange past end":  {kind: message.Exchange, length: 8, place: testRoom},
+		"empty read":         {kind: message.Read},
+		"read past the end":  {kind: message.Read, length: 2, place: testRoom - 1},
+		"read with a value":  {kind: message.Read, length: 1, from: 1, to: 1},
+		"empty":              {kind: message.Data},
+		"longer than a ring": {kind: message.Data, length: testRoom + 1},
+		"past the end":       {kind: message.Data, length: 2, place: testRoom - 1},
+		"far away":           {kind: message.Data, length: 2, place: 1<<64 - 1},
+		"of all there is":    {kind: message.Data, length: 1<<64 - 1, place: 2},
+		"data with a value":  {kind: message.Data, length: 1, to: 1},
+		"update with data":   {kind: message.Update, length: 1, to: 1},
+		"update at a place":  {kind: message.Update, place: 1, to: 1},
+		"falling word":       {kind: message.Update, from: 2, to: 1},
 	} {
 		if _, err := decodeEntry(e.encode(), testRoom); err == nil {
 			t.Errorf("an entry that is wrong was taken: %s", name)
@@ -77,24 +78,24 @@ func FuzzEntry(f *testing.F) {
 			return
 		}
 		testcmp.Equal(t, "the entry again", got.encode(), words)
-		if got.kind.placed() && (got.place > testRoom || got.length > testRoom-got.place || got.length == 0) {
+		if placed(got.kind) && (got.place > testRoom || got.length > testRoom-got.place || got.length == 0) {
 			t.Errorf("%v at %d is outside the ring", &got, got.place)
 		}
 	})
 }
 
-var goodMessages = []message{
+var goodMessages = []note{
 	{kind: messageWake},
 	{kind: messageBye},
 	{kind: messageFailed},
 	{kind: messageGone, memory: 7},
-	{kind: messageRefuse, reason: target.Closed, refused: kindUpdate, memory: 1, offset: 2, length: 3, number: 4},
+	{kind: messageRefuse, reason: target.Closed, refused: message.Update, memory: 1, offset: 2, length: 3, number: 4},
 }
 
 func TestMessages(t *testing.T) {
 	for _, m := range goodMessages {
 		got, err := decodeMessage(m.encode())
-		if diff := cmp.Diff(m, got, cmp.AllowUnexported(message{})); diff != "" || err != nil {
+		if diff := cmp.Diff(m, got, cmp.AllowUnexported(note{})); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 	}
@@ -103,14 +104,14 @@ func TestMessages(t *testing.T) {
 		"short":                      make([]byte, messageSize-1),
 		"long":                       append(goodMessages[0].encode(), 0),
 		"of version 0":               make([]byte, messageSize),
-		"of kind 0":                  (&message{}).encode(),
-		"of kind 6":                  (&message{kind: 6}).encode(),
-		"a wake with a memory":       (&message{kind: messageWake, memory: 1}).encode(),
-		"a bye with a number":        (&message{kind: messageBye, number: 1}).encode(),
-		"a failure with an offset":   (&message{kind: messageFailed, offset: 1}).encode(),
-		"news of an offset":          (&message{kind: messageGone, offset: 1}).encode(),
-		"a refusal without a reason": (&message{kind: messageRefuse}).encode(),
-		"a refusal with reason 6":    (&message{kind: messageRefuse, reason: 6}).encode(),
+		"of kind 0":                  (&note{}).encode(),
+		"of kind 6":                  (&note{kind: 6}).encode(),
+		"a wake with a memory":       (&note{kind: messageWake, memory: 1}).encode(),
+		"a bye with a number":        (&note{kind: messageBye, number: 1}).encode(),
+		"a failure with an offset":   (&note{kind: messageFailed, offset: 1}).encode(),
+		"news of an offset":          (&note{kind: messageGone, offset: 1}).encode(),
+		"a refusal without a reason": (&note{kind: messageRefuse}).encode(),
+		"a refusal with reason 6":    (&note{kind: messageRefuse, reason: 6}).encode(),
 	} {
 		if _, err := decodeMessage(b); err == nil {
 			t.Errorf("a packet was taken that is %s", name)

@@ -1,0 +1,202 @@
+package message
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// inlineLimit is the most bytes that the queue keeps of one operation, in ordinary
+// memory: 4 MiB in all if every operation has as many.
+const inlineLimit = 4 << 10
+
+// Depth is the number of operations that may wait to be sent; a power of two. The next one
+// waits for room.
+const Depth = 1024
+
+// Kind is what an operation does. In shared memory its number is.
+type Kind uint32
+
+// The kinds.
+const (
+	Data     Kind = iota + 1 // bytes of this rank are written to the peer's memory
+	Update                   // a word there gets a new value, by an update or a store
+	Read                     // bytes there are written to this rank's memory
+	Add                      // a value is added to a word there
+	Exchange                 // a word there gets a new value, and what it was goes to this rank's memory
+)
+
+// Atomic reports whether operations of the kind depend on what the word was.
+func (k Kind) Atomic() bool { return k == Add || k == Exchange }
+
+// Word reports whether operations of the kind are on a word.
+func (k Kind) Word() bool { return k == Update || k.Atomic() }
+
+// Asks reports whether operations of the kind are answered.
+func (k Kind) Asks() bool { return k == Read || k == Exchange }
+
+// Op is an operation in the queue.
+type Op struct {
+	Kind   Kind
+	Memory uint32 // of the peer
+	Offset uint64
+	// Of a write: its size, how much of it is sent, and its source.
+	N, Given  uint64
+	Src       *gpu.Buffer // nil: the bytes are in Data
+	SrcOffset uint64
+	Data      []byte // belongs to the place in the queue, which uses it again
+	// Of an update, and of an addition and an exchange the value, To.
+	From, To uint64
+	// Of a read and an exchange: N bytes come here.
+	Into       *target.Memory
+	IntoOffset uint64
+
+	After uint64 // the carrier's: what must be answered before it is sent
+}
+
+// Carrier brings the operations of a queue to the peer. Its methods are called with Mu.
+type Carrier interface {
+	// Full reports whether an operation of a kind must wait though the queue has room.
+	Full(k Kind) bool
+	// Added is called with an operation that is queued next, and wakes who sends it.
+	Added(o *Op)
+	// Poll looks how much is done, unless the connection has ended.
+	Poll()
+	// Sleep waits for Changed, unless what holds.
+	Sleep(unless func() bool)
+	// Missing says what is not done of the first operations.
+	Missing(until uint64) string
+}
+
+// Queue is the operations of a connection that wait to be sent, and a part of its driver.
+type Queue struct {
+	Changed sync.Cond // operations were done, there is room in the queue, or the end
+	Work    sync.Cond // something was queued, or the end: for who sends
+
+	Queued atomic.Uint64    // operations added to the queue, ever
+	Taken  uint64           // those among them that were sent whole; guarded by Mu
+	Done   atomic.Uint64    // those before the first that is not done, or not answered; written with Mu
+	Gone   target.Withdrawn // memories that the peer has closed; guarded by Mu
+
+	PeerInstance [IDSize]byte // of the transport that the peer's memories are registered with
+
+	end     *End
+	carrier Carrier
+	polled  bool // nobody notes what is done before Poll
+	ops     [Depth]Op
+}
+
+// Init is called once before all else. polled is whether what is done is not known before Poll.
+func (q *Queue) Init(e *End, c Carrier, polled bool) {
+	q.end, q.carrier, q.polled = e, c, polled
+	q.Changed.L, q.Work.L = &e.Mu, &e.Mu
+}
+
+// Oldest returns the oldest operation that was not sent whole, which there is. The caller holds Mu.
+func (q *Queue) Oldest() *Op { return &q.ops[q.Taken%Depth] }
+
+// Sent notes that the oldest operation was sent whole. The caller holds Mu.
+func (q *Queue) Sent() {
+	q.Oldest().Src = nil
+	q.Taken++
+	q.Changed.Broadcast()
+}
+
+// Ready reports whether the queue has room for two operations. A mark needs none.
+func (q *Queue) Ready(uint64) bool { return q.room(2, Update) }
+
+// ReadyToRead reports whether there is room for a read.
+func (q *Queue) ReadyToRead(uint64) bool { return q.room(1, Read) }
+
+// ReadyToExchange reports whether there is room for an exchange.
+func (q *Queue) ReadyToExchange() bool { return q.room(1, Exchange) }
+
+func (q *Queue) room(n uint64, k Kind) bool {
+	q.end.Mu.Lock()
+	defer q.end.Mu.Unlock()
+	return q.end.Err != nil || q.Queued.Load()-q.Taken <= Depth-n && !q.carrier.Full(k)
+}
+
+// Write queues the sending of n bytes.
+func (q *Queue) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	from := src.Buffer()
+	if from == nil { // it was closed meanwhile
+		return mscclgo.Errorf(mscclgo.ErrInvalid, q.end.rank.Name+": find the bytes", "%v is closed", src)
+	}
+	return q.add(dst, Op{Kind: Data, Offset: dstOffset, N: n, Src: from, SrcOffset: srcOffset})
+}
+
+// InlineLimit returns 4 KiB.
+func (q *Queue) InlineLimit() uint64 { return inlineLimit }
+
+// WriteBytes queues the sending of data, of which the queue keeps a copy.
+func (q *Queue) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
+	return q.add(dst, Op{Kind: Data, Offset: dstOffset, N: uint64(len(data)), Data: data})
+}
+
+// Update queues the sending of a word's new value, which the peer stores behind
+// all that was queued before.
+func (q *Queue) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	return q.add(dst, Op{Kind: Update, Offset: dstOffset, From: from, To: to})
+}
+
+// Store queues the sending of a word's value, as Update does.
+func (q *Queue) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	return q.Update(dst, dstOffset, 0, value)
+}
+
+// Add queues the sending of what is to be added to a word.
+func (q *Queue) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	return q.add(dst, Op{Kind: Add, Offset: dstOffset, To: value})
+}
+
+// Read queues a request that the peer's transport answers. What is queued behind it is
+// sent when the answer is here, unless it is a read too.
+func (q *Queue) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	into, err := q.end.rank.place(dst, dstOffset, n, false)
+	if err != nil {
+		return err
+	}
+	return q.add(src, Op{Kind: Read, Offset: srcOffset, N: n, Into: into, IntoOffset: dstOffset})
+}
+
+// Exchange queues a request that the peer's transport answers with what the word was. It is sent when the reads
+// before it are answered.
+func (q *Queue) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	into, err := q.end.rank.place(own, ownOffset, 8, true)
+	if err != nil {
+		return err
+	}
+	return q.add(theirs, Op{Kind: Exchange, Offset: offset, N: 8, To: value, Into: into, IntoOffset: ownOffset})
+}
+
+// add adds an operation on a memory of the peer's, with a copy of its data, to the queue. It waits while the
+// queue is full.
+func (q *Queue) add(m *registeredmem.Memory, o Op) error {
+	if !bytes.Equal(m.Key(q.end.rank.kind), q.PeerInstance[:]) {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, q.end.rank.Name+": find the memory", "%v is of another transport of the rank than the connection", m)
+	}
+	o.Memory = m.ID()
+	q.end.Mu.Lock()
+	defer q.end.Mu.Unlock()
+	for q.end.Err == nil && (q.Queued.Load()-q.Taken == Depth || q.carrier.Full(o.Kind)) {
+		q.Changed.Wait()
+	}
+	if q.end.Err != nil {
+		return q.end.Failure()
+	}
+	if q.Gone.Has(o.Memory) {
+		return mscclgo.Errorf(mscclgo.ErrRemote, q.end.rank.Name+": find the memory", "rank %d has closed memory %d; nothing was sent", q.end.Peer, o.Memory)
+	}
+	place := &q.ops[q.Queued.Load()%Depth]
+	o.Data = append(place.Data[:0], o.Data...)
+	*place = o
+	q.carrier.Added(place)
+	q.Queued.Add(1)
+	return nil
+}
