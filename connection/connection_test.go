@@ -24,7 +24,7 @@ type driver struct {
 func (d *driver) Write(dst *registeredmem.Memory, _ uint64, src *registeredmem.Memory, _, _ uint64) error {
 	return d.write(dst, src)
 }
-func (*driver) Ready(uint64) bool                                          { return true }
+func (*driver) Ready(connection.Operations, uint64) bool                   { return true }
 func (*driver) Update(*registeredmem.Memory, uint64, uint64, uint64) error { return nil }
 func (d *driver) NewMark() (connection.DriverMark, error)                  { return d, nil }
 func (*driver) Set() error                                                 { return nil }

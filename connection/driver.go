@@ -6,6 +6,16 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
+// Operations are what a caller that must not wait would queue.
+type Operations uint8
+
+// The operations. Those of which a transport has none are errors, which do not wait.
+const (
+	Writes    Operations = iota // a write or store of n bytes, which may be 0, an update or add, and a mark, in this order
+	Reads                       // a read of n bytes and a mark
+	Exchanges                   // an exchange and a mark
+)
+
 // Driver is what a transport does for one connection. The [Connection] has
 // checked the arguments: memories are of the right rank and registry, open and
 // reachable, ranges lie inside them, words are aligned and values do not fall.
@@ -20,11 +30,9 @@ import (
 // cannot be had otherwise. All other methods may be called at any time; but for Close,
 // none of them waits, not even for a call that waits.
 type Driver interface {
-	// Ready reports whether a Write or WriteBytes of n bytes, an Update and a
-	// DriverMark.Set, in this order, would all return without waiting. n may be 0. It is
-	// called in turn with these. Once the transport has failed or is closed, it
-	// reports true.
-	Ready(n uint64) bool
+	// Ready reports whether operations would be queued without waiting. It is called in turn with the
+	// methods that queue. Once the transport has failed or is closed, it reports true.
+	Ready(o Operations, n uint64) bool
 
 	// Write queues a copy of n bytes, more than 0.
 	Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
@@ -59,9 +67,6 @@ type BytesDriver interface {
 type ReadDriver interface {
 	Driver
 
-	// ReadyToRead is Ready for a Read of n bytes and a DriverMark.Set behind it.
-	ReadyToRead(n uint64) bool
-
 	// Read queues a copy of n bytes, more than 0, of the peer's memory into this rank's.
 	// It reads what was queued before it has written there. What is queued after it does not
 	// change what it reads, and finds all of it, so that an Update tells the peer that its
@@ -75,7 +80,7 @@ type StoreDriver interface {
 	Driver
 
 	// Store queues the store of an 8-byte word, which is not seen in part where the hardware
-	// can. Ready says of it what it says of a Write of 8 bytes.
+	// can.
 	Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error
 }
 
@@ -83,12 +88,9 @@ type StoreDriver interface {
 type AtomicDriver interface {
 	Driver
 
-	// Add queues the addition of a value to an 8-byte word, as one atomic operation. Ready
-	// says of it what it says of an Update. What is queued after it finds the sum.
+	// Add queues the addition of a value to an 8-byte word, as one atomic operation. What is queued
+	// after it finds the sum.
 	Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error
-
-	// ReadyToExchange is Ready for an Exchange and a DriverMark.Set behind it.
-	ReadyToExchange() bool
 
 	// Exchange queues the replacement of an 8-byte word of the peer's, as one atomic operation,
 	// and the store of what it was to a word of this rank's. In the order of operations it is an

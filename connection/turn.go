@@ -22,34 +22,18 @@ type Turn struct {
 // for.
 func (c *Connection) Turn() Turn { return c.Place().Turn() }
 
-// TryTurn takes the turn if nobody waits for it and in it a write of n bytes, an update and
-// a mark, in this order, would not wait; n may be 0. An add counts as an update. Otherwise it reports false. It does
-// not wait itself. What a failed transport refuses does not wait.
-func (c *Connection) TryTurn(n uint64) (Turn, bool) { return c.tryTurn(c.driver.Ready, n) }
-
-// TryTurnToRead is TryTurn for a read of n bytes and a mark.
-func (c *Connection) TryTurnToRead(n uint64) (Turn, bool) {
-	if c.reads == nil {
-		return c.TryTurn(0) // the read is an error
+// TryTurn takes the turn if nobody waits for it and operations, of n bytes, would not wait in it.
+// Otherwise it reports false. It does not wait itself. What a failed transport refuses does not wait.
+func (c *Connection) TryTurn(o Operations, n uint64) (Turn, bool) {
+	if o == Reads && c.reads == nil || o == Exchanges && c.atomics == nil {
+		o, n = Writes, 0 // it is an error
 	}
-	return c.tryTurn(c.reads.ReadyToRead, n)
-}
-
-// TryTurnToExchange is TryTurn for an exchange and a mark.
-func (c *Connection) TryTurnToExchange() (Turn, bool) {
-	if c.atomics == nil {
-		return c.TryTurn(0) // the exchange is an error
-	}
-	return c.tryTurn(func(uint64) bool { return c.atomics.ReadyToExchange() }, 0)
-}
-
-func (c *Connection) tryTurn(ready func(n uint64) bool, n uint64) (Turn, bool) {
 	place, ok := c.turns.try()
 	if !ok {
 		return Turn{}, false
 	}
 	t := c.begin(place)
-	if !ready(n) {
+	if !c.driver.Ready(o, n) {
 		t.End()
 		return Turn{}, false
 	}

@@ -61,17 +61,15 @@ func (p *Proxy) move(r *run, j *job) error {
 
 // tryTurn takes a turn in which what a job asks for does not wait, if there is one.
 func (l *link) tryTurn(j *job) (connection.Turn, bool) {
-	switch {
-	case bool(C.proxy_exchanges(j.trigger.kind)):
-		return l.TryTurnToExchange()
-	case j.trigger.kind&C.PROXY_ATOMIC != 0:
-		return l.TryTurn(0)
-	case j.trigger.kind&C.PROXY_GET != 0:
-		return l.TryTurnToRead(uint64(j.trigger.c))
-	case j.trigger.kind&(C.PROXY_PUT|C.PROXY_STORE) != 0:
-		return l.TryTurn(uint64(j.trigger.c))
+	switch kind := j.trigger.kind; {
+	case kind&C.PROXY_EXCHANGE == C.PROXY_EXCHANGE:
+		return l.TryTurn(connection.Exchanges, 0)
+	case kind&C.PROXY_GET != 0:
+		return l.TryTurn(connection.Reads, uint64(j.trigger.c))
+	case kind&(C.PROXY_PUT|C.PROXY_STORE) != 0 && kind&C.PROXY_ATOMIC == 0:
+		return l.TryTurn(connection.Writes, uint64(j.trigger.c))
 	}
-	return l.TryTurn(0)
+	return l.TryTurn(connection.Writes, 0)
 }
 
 // payloadOf returns the bytes that came with a trigger, in the ring.

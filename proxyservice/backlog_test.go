@@ -42,10 +42,11 @@ func newSlow() *slow {
 	return d
 }
 
-func (d *slow) Ready(uint64) bool {
+// Ready reports false for an exchange, which always waits for the peer, as over InfiniBand.
+func (d *slow) Ready(o connection.Operations, _ uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.released || d.queued+2 <= slowRoom
+	return o != connection.Exchanges && (d.released || d.queued+2 <= slowRoom)
 }
 
 func (d *slow) add(format string, args ...any) error {
@@ -79,9 +80,6 @@ func (d *slow) Update(_ *registeredmem.Memory, _ uint64, from, to uint64) error 
 func (d *slow) Add(_ *registeredmem.Memory, dst, value uint64) error {
 	return d.add("add %d to %d", value, dst)
 }
-
-// ReadyToExchange reports false: an exchange always waits for the peer, as over InfiniBand.
-func (d *slow) ReadyToExchange() bool { return false }
 
 func (d *slow) Exchange(_ *registeredmem.Memory, own uint64, _ *registeredmem.Memory, dst, value uint64) error {
 	d.mu.Lock()

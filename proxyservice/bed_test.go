@@ -147,14 +147,12 @@ type idle struct {
 	queue                                          *native.Queue // may be nil
 }
 
-func (*idle) Ready(uint64) bool { return true }
+func (*idle) Ready(connection.Operations, uint64) bool { return true }
 
 func (d *idle) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
 	d.writes++
 	return nil
 }
-
-func (*idle) ReadyToRead(uint64) bool { return true }
 
 func (d *idle) Read(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
 	d.reads++
@@ -170,8 +168,6 @@ func (d *idle) Add(*registeredmem.Memory, uint64, uint64) error {
 	d.atomics++
 	return nil
 }
-
-func (*idle) ReadyToExchange() bool { return true }
 
 func (d *idle) Exchange(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
 	d.atomics++

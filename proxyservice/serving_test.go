@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/internal/native"
@@ -22,8 +23,8 @@ type plugged struct {
 	ready atomic.Bool
 }
 
-func (d *plugged) NativeQueue() *native.Queue { return d.queue.Queue }
-func (d *plugged) Ready(uint64) bool          { return d.ready.Load() }
+func (d *plugged) NativeQueue() *native.Queue               { return d.queue.Queue }
+func (d *plugged) Ready(connection.Operations, uint64) bool { return d.ready.Load() }
 
 func (d *plugged) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
 	<-d.open

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -317,7 +318,7 @@ func testExchangeTurns(t *testing.T, p *pair) {
 	old := p.a.memory(t, device, 8)
 	n := uint64(0)
 	take := turnsOf(t, "an exchange", func() (bool, error) {
-		turn, ok := c.TryTurnToExchange()
+		turn, ok := c.TryTurn(connection.Exchanges, 0)
 		if !ok {
 			return false, nil
 		}

@@ -80,7 +80,7 @@ func (d *driver) add(o op, data []byte) error {
 	return nil
 }
 
-func (d *driver) Ready(uint64) bool {
+func (d *driver) Ready(connection.Operations, uint64) bool {
 	if d.fault == "eager" {
 		return true
 	}
@@ -117,8 +117,6 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 
 // lateness is how late the fault "late" is: longer than a test takes to look on a busy machine.
 const lateness = 2 * time.Millisecond
-
-func (d *driver) ReadyToRead(uint64) bool { return d.Ready(0) }
 
 func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	switch d.fault {
@@ -186,8 +184,6 @@ func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 	}
 	return d.add(o, nil)
 }
-
-func (d *driver) ReadyToExchange() bool { return d.Ready(0) }
 
 func (d *driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
 	o := op{

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -39,15 +40,14 @@ func newDriver(device *gpu.Device, timeout time.Duration, storeValues bool) (*dr
 
 // Ready reports whether an update would find room in the ring of words. Of the stream's
 // own queue, which this rank's device empties whatever the peer does, it knows nothing.
-func (d *driver) Ready(uint64) bool { return d.words == nil || d.words.ready() }
+func (d *driver) Ready(o connection.Operations, _ uint64) bool {
+	return o != connection.Writes || d.words == nil || d.words.ready()
+}
 
 // Write queues a copy on the stream.
 func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	return d.stream.Copy(dst.Buffer(), dstOffset, src.Buffer(), srcOffset, n)
 }
-
-// ReadyToRead reports true, as a copy takes no room but the stream's.
-func (d *driver) ReadyToRead(uint64) bool { return true }
 
 // Read queues a copy on the stream, which this rank's device makes.
 func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
@@ -76,9 +76,6 @@ func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 	}
 	return d.stream.Add64(dst.Buffer(), dstOffset, value)
 }
-
-// ReadyToExchange reports true, as an exchange takes no room but the stream's.
-func (d *driver) ReadyToExchange() bool { return true }
 
 // Exchange queues the exchange on the stream, unless it would not be atomic.
 func (d *driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {

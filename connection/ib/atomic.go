@@ -38,13 +38,6 @@ func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) er
 	return err
 }
 
-// ReadyToExchange reports false, as an exchange always waits, unless it would fail.
-func (c *conn) ReadyToExchange() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.usable("ib: look for room") != nil
-}
-
 // Exchange waits for all that was posted before, and then until the card has swapped the word
 // for the value, or the peer's process has, and stores what it was.
 func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -83,19 +84,23 @@ func (c *conn) start() error {
 }
 
 // Ready reports whether there is room for all requests that the calls may make, and
-// nothing that they would wait for. It is false more often than need be: before a write
-// that is spread over queue pairs, since the update behind it waits for reads; while
+// nothing that they would wait for. An exchange always waits. It is false more often than need
+// be: before a write that is spread over queue pairs, since the update behind it waits for reads; while
 // another queue pair has requests under way, which the write might overlap; and where an
 // update may have to follow a read. Only the first use of another kind of memory may wait
 // all the same.
-func (c *conn) Ready(n uint64) bool {
+func (c *conn) Ready(o connection.Operations, n uint64) bool {
 	const op = "ib: look for room"
 	c.mu.Lock() // its holder does not wait: only the turn's owner would
 	defer c.mu.Unlock()
-	if c.usable(op) != nil {
+	switch {
+	case c.usable(op) != nil:
 		return true
-	}
-	if len(c.remotes) == 0 {
+	case o == connection.Exchanges:
+		return false
+	case o == connection.Reads:
+		return c.readyToRead(op, n)
+	case len(c.remotes) == 0:
 		return false // what kinds of memory there are is not known
 	}
 	first := c.queues[0]

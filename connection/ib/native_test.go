@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -238,7 +239,7 @@ func TestParkedInC(t *testing.T) {
 			t.Errorf("%s returns %d", what, rc)
 		}
 	}
-	if d.Ready(8) {
+	if d.Ready(connection.Writes, 8) {
 		t.Error("Go is told that it need not wait")
 	}
 	if got := first.posted - before; got != 1 || p.word() != 0 {
@@ -281,7 +282,7 @@ func TestMarkedInC(t *testing.T) {
 	r.Mark = 1
 	p.must(r, nativetest.Pending)
 	second.mayPass()
-	if !d.Ready(8) {
+	if !d.Ready(connection.Writes, 8) {
 		t.Error("nothing waits, and there is room")
 	}
 	before := first.posted

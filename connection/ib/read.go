@@ -7,16 +7,10 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// ReadyToRead reports whether there is room for all requests that a read and a mark may
-// make. It is false more often than need be: while there are writes under way, from whose
-// source the read might take the place, or which it might overlap at the peer.
-func (c *conn) ReadyToRead(n uint64) bool {
-	const op = "ib: look for room"
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.usable(op) != nil {
-		return true
-	}
+// readyToRead is Ready for a read and a mark. It is false more often than need be: while there are
+// writes under way, from whose source the read might take the place, or which it might overlap at
+// the peer. The caller holds mu.
+func (c *conn) readyToRead(op string, n uint64) bool {
 	first := c.queues[0]
 	for _, q := range c.queues {
 		if q.done < q.posted && c.poll(op, q) != nil {

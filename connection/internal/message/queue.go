@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -107,16 +108,12 @@ func (q *Queue) Sent() {
 	q.Changed.Broadcast()
 }
 
-// Ready reports whether the queue has room for two operations. A mark needs none.
-func (q *Queue) Ready(uint64) bool { return q.room(2, Update) }
-
-// ReadyToRead reports whether there is room for a read.
-func (q *Queue) ReadyToRead(uint64) bool { return q.room(1, Read) }
-
-// ReadyToExchange reports whether there is room for an exchange.
-func (q *Queue) ReadyToExchange() bool { return q.room(1, Exchange) }
-
-func (q *Queue) room(n uint64, k Kind) bool {
+// Ready reports whether the queue has room for one operation, or for two with an update. A mark needs none.
+func (q *Queue) Ready(o connection.Operations, _ uint64) bool {
+	n, k := uint64(1), Read
+	if o == connection.Writes {
+		n, k = 2, Update
+	}
 	q.end.Mu.Lock()
 	defer q.end.Mu.Unlock()
 	return q.end.Err != nil || q.Queued.Load()-q.Taken <= Depth-n && !q.carrier.Full(k)

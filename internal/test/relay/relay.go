@@ -36,16 +36,13 @@ func New(t testing.TB, reg *registeredmem.Registry, peer int, conn *connection.C
 func (r *Driver) Calls() int { return int(r.calls.Load()) }
 
 // Ready reports true: the tests put no more on the other connection than it takes.
-func (r *Driver) Ready(uint64) bool { return true }
+func (r *Driver) Ready(connection.Operations, uint64) bool { return true }
 
 // Write writes over the other connection.
 func (r *Driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	r.calls.Add(1)
 	return r.conn.Write(dst, dstOffset, src, srcOffset, n)
 }
-
-// ReadyToRead reports true, as Ready does.
-func (r *Driver) ReadyToRead(uint64) bool { return true }
 
 // Read reads over the other connection.
 func (r *Driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
@@ -64,9 +61,6 @@ func (r *Driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 	r.calls.Add(1)
 	return r.conn.Add(dst, dstOffset, value)
 }
-
-// ReadyToExchange reports true, as Ready does.
-func (r *Driver) ReadyToExchange() bool { return true }
 
 // Exchange exchanges over the other connection.
 func (r *Driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
