@@ -21,107 +21,69 @@ type channelOptions struct {
 	name    string
 }
 
-// withChannelOptions has f called with options, which may be NULL, whose inbox is not destroyed
-// meanwhile.
-func withChannelOptions(op string, o *C.mscclgo_channel_options, f func(channelOptions) error) error {
+// channelOptions reads options, which may be NULL.
+func (c *call) channelOptions(o *C.mscclgo_channel_options) (options channelOptions) {
 	if o == nil {
-		return f(channelOptions{})
+		return options
 	}
-	options := channelOptions{perPeer: int(o.per_peer), name: text(o.name)}
+	options = channelOptions{perPeer: int(o.per_peer), name: text(o.name)}
 	// The handle is read as a number, as it points nowhere.
-	return optional(op, aBuffer, *(*C.uintptr_t)(unsafe.Pointer(&o.inbox)), func(_ *object, b *gpu.Buffer) error {
-		options.inbox = b
-		return f(options)
-	})
-}
-
-//export capi_memory_channels_create
-func capi_memory_channels_create(handle, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
-	const op = "make memory channels"
-	return withGroup(op, handle, func(group *object, g *group) error {
-		return of(op, aBuffer, local, func(_ *object, b *gpu.Buffer) error {
-			return withChannelOptions(op, o, func(o channelOptions) error {
-				if err := isNull(op, unsafe.Pointer(result)); err != nil {
-					return err
-				}
-				m, err := g.comm.MemoryChannels(context.Background(), b, communicator.MemoryChannelOptions{PerPeer: o.perPeer, Inbox: o.inbox, Name: o.name})
-				if err != nil {
-					return err
-				}
-				objects.add(group, memoryChannels, m, m.Close).store(result)
-				return nil
-			})
-		})
-	})
-}
-
-//export capi_memory_channels_handles
-func capi_memory_channels_handles(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "get the handles of memory channels"
-	return call(func() error {
-		return of(op, memoryChannels, handle, func(_ *object, m *communicator.MemoryChannels) error {
-			return handles(op, m.Handles, result)
-		})
-	})
-}
-
-//export capi_memory_channels_handle
-func capi_memory_channels_handle(handle C.uintptr_t, i, rank C.int, result *C.uintptr_t) C.mscclgo_status {
-	const op = "get the handle of a memory channel"
-	return call(func() error {
-		return of(op, memoryChannels, handle, func(_ *object, m *communicator.MemoryChannels) error {
-			return handleOf(op, m.Handles, unsafe.Sizeof(devicecode.MemoryChannel{}), m.Ranks, int(i), int(rank), result)
-		})
-	})
-}
-
-// A set for kernels, in C and in Go. An array of a negative length does not compile.
-var (
-	_ [unsafe.Sizeof(C.mscclgo_channel_set{}) - unsafe.Sizeof(devicecode.MemoryChannelSet{})]byte
-	_ [unsafe.Sizeof(devicecode.MemoryChannelSet{}) - unsafe.Sizeof(C.mscclgo_channel_set{})]byte
-)
-
-//export capi_memory_channels_get_set
-func capi_memory_channels_get_set(handle C.uintptr_t, result *C.mscclgo_channel_set) C.mscclgo_status {
-	return storeHandle("get the set of memory channels", memoryChannels, handle, result, func(m *communicator.MemoryChannels) (devicecode.MemoryChannelSet, error) { return m.Set(), nil })
-}
-
-//export capi_memory_channels_destroy
-func capi_memory_channels_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy memory channels", memoryChannels, handle) })
-}
-
-// handles stores the address of channels' handles.
-func handles(op string, all *gpu.Buffer, result *C.uintptr_t) error {
-	if err := isNull(op, unsafe.Pointer(result)); err != nil {
-		return err
+	if inbox := *(*handle)(unsafe.Pointer(&o.inbox)); inbox != 0 {
+		options.inbox = c.buffer(inbox)
 	}
-	*result = C.uintptr_t(all.Ptr())
-	return nil
+	return options
+}
+
+func (c *call) memoryChannelsCreate(of, local handle, o *C.mscclgo_channel_options, result *handle) error {
+	owner, g := get[*group](c.to("make memory channels"), aGroup, of)
+	b, options := c.buffer(local), c.channelOptions(o)
+	return makes(c, result, owner, memoryChannels, func() (*communicator.MemoryChannels, error) {
+		return g.comm.MemoryChannels(context.Background(), b, communicator.MemoryChannelOptions{PerPeer: options.perPeer, Inbox: options.inbox, Name: options.name})
+	})
+}
+
+func (c *call) memoryChannels(h handle) *communicator.MemoryChannels {
+	_, m := get[*communicator.MemoryChannels](c, memoryChannels, h)
+	return m
+}
+
+func (c *call) ports(h handle) ports {
+	_, p := get[ports](c, portChannels, h)
+	return p
+}
+
+func (c *call) memoryChannelsHandles(channels handle, result *address) error {
+	return put(c, result, address(c.to("get the handles of memory channels").memoryChannels(channels).Handles.Ptr()), nil)
+}
+
+func (c *call) memoryChannelsHandle(channels handle, i, rank int, result *address) error {
+	m := c.to("get the handle of a memory channel").memoryChannels(channels)
+	return c.handleOf(m.Handles, unsafe.Sizeof(devicecode.MemoryChannel{}), m.Ranks, i, rank, result)
+}
+
+// A set for kernels, in C and in Go.
+var _ [unsafe.Sizeof(C.mscclgo_channel_set{})]byte = [unsafe.Sizeof(devicecode.MemoryChannelSet{})]byte{}
+
+func (c *call) memoryChannelsGetSet(channels handle, result *C.mscclgo_channel_set) error {
+	return putHandle(c, result, c.to("get the set of memory channels").memoryChannels(channels).Set(), nil)
 }
 
 // handleOf stores the address of the handle of a channel, of a size in bytes.
-func handleOf(op string, all *gpu.Buffer, size uintptr, ranks []int, i, rank int, result *C.uintptr_t) error {
+func (c *call) handleOf(all *gpu.Buffer, size uintptr, ranks []int, i, rank int, result *address) error {
 	at := slices.Index(ranks, rank)
 	perPeer := int(all.Size() / uint64(size) / uint64(len(ranks)))
 	if at < 0 || i < 0 || i >= perPeer {
-		return invalid(op, "there is no channel %d to rank %d: there are %d to each of %d ranks", i, rank, perPeer, len(ranks))
+		return invalid(c.op, "there is no channel %d to rank %d: there are %d to each of %d ranks", i, rank, perPeer, len(ranks))
 	}
-	if err := isNull(op, unsafe.Pointer(result)); err != nil {
-		return err
-	}
-	*result = C.uintptr_t(uint64(all.Ptr()) + uint64(i*len(ranks)+at)*uint64(size))
-	return nil
+	return put(c, result, address(uint64(all.Ptr())+uint64(i*len(ranks)+at)*uint64(size)), nil)
 }
 
-//export capi_port_channels_create
-func capi_port_channels_create(handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
-	return newPortChannels("make port channels", handle, proxy, local, o, false, result)
+func (c *call) portChannelsCreate(group, proxy, local handle, o *C.mscclgo_channel_options, result *handle) error {
+	return c.to("make port channels").newPortChannels(group, proxy, local, o, false, result)
 }
 
-//export capi_port_channels_create_for_streams
-func capi_port_channels_create_for_streams(handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
-	return newPortChannels("make port channels for streams", handle, proxy, local, o, true, result)
+func (c *call) portChannelsCreateForStreams(group, proxy, local handle, o *C.mscclgo_channel_options, result *handle) error {
+	return c.to("make port channels for streams").newPortChannels(group, proxy, local, o, true, result)
 }
 
 // ports are what the handle of port channels stands for.
@@ -130,62 +92,42 @@ type ports struct {
 	onStream bool // they take operations on streams
 }
 
-func newPortChannels(op string, handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, onStream bool, result *C.uintptr_t) C.mscclgo_status {
-	return withGroup(op, handle, func(group *object, g *group) error {
-		return of(op, aProxy, proxy, func(service *object, p *proxyservice.ProxyService) error {
-			return of(op, aBuffer, local, func(_ *object, b *gpu.Buffer) error {
-				return withChannelOptions(op, o, func(o channelOptions) error {
-					if err := isNull(op, unsafe.Pointer(result)); err != nil {
-						return err
-					}
-					if service.parent != group {
-						return invalid(op, "the proxy is another group's")
-					}
-					c, err := g.comm.PortChannels(context.Background(), p, b, communicator.PortChannelOptions{
-						PerPeer: o.perPeer, Inbox: o.inbox, Name: o.name, OnStream: onStream,
-					})
-					if err != nil {
-						return err
-					}
-					objects.add(service, portChannels, ports{c, onStream}, func() error { return closePorts(group, c, onStream) }).store(result)
-					return nil
-				})
-			})
-		})
+func (c *call) newPortChannels(of, proxy, local handle, o *C.mscclgo_channel_options, onStream bool, result *handle) error {
+	owner, g := get[*group](c, aGroup, of)
+	service, p := get[*proxyservice.ProxyService](c, aProxy, proxy)
+	b, options := c.buffer(local), c.channelOptions(o)
+	need(c, result)
+	if service.parent != owner {
+		return invalid(c.op, "the proxy is another group's")
+	}
+	made, err := g.comm.PortChannels(context.Background(), p, b, communicator.PortChannelOptions{
+		PerPeer: options.perPeer, Inbox: options.inbox, Name: options.name, OnStream: onStream,
 	})
+	if err == nil {
+		objects.add(service, portChannels, ports{made, onStream}, func() error { return closePorts(owner, made, onStream) }).store(result)
+	}
+	return err
 }
 
 // closePorts closes port channels. Where the group goes too, a stream may still wait in a kernel of
 // theirs, which is unloaded once leaving the group has ended the wait.
-func closePorts(owner *object, c *communicator.PortChannels, onStream bool) error {
+func closePorts(owner *object, p *communicator.PortChannels, onStream bool) error {
 	if g := objects.group(owner); onStream && !objects.has(owner) {
-		g.last = append(g.last, c.Close)
+		g.last = append(g.last, p.Close)
 		return nil
 	}
-	return c.Close()
+	return p.Close()
 }
 
-//export capi_port_channels_get_set
-func capi_port_channels_get_set(handle C.uintptr_t, result *C.mscclgo_channel_set) C.mscclgo_status {
-	return storeHandle("get the set of port channels", portChannels, handle, result, func(p ports) (devicecode.PortChannelSet, error) { return p.Set(), nil })
+func (c *call) portChannelsGetSet(channels handle, result *C.mscclgo_channel_set) error {
+	return putHandle(c, result, c.to("get the set of port channels").ports(channels).Set(), nil)
 }
 
-//export capi_port_channels_handles
-func capi_port_channels_handles(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "get the handles of port channels"
-	return call(func() error {
-		return of(op, portChannels, handle, func(_ *object, p ports) error {
-			return handles(op, p.Handles, result)
-		})
-	})
+func (c *call) portChannelsHandles(channels handle, result *address) error {
+	return put(c, result, address(c.to("get the handles of port channels").ports(channels).Handles.Ptr()), nil)
 }
 
-//export capi_port_channels_handle
-func capi_port_channels_handle(handle C.uintptr_t, i, rank C.int, result *C.uintptr_t) C.mscclgo_status {
-	const op = "get the handle of a port channel"
-	return call(func() error {
-		return of(op, portChannels, handle, func(_ *object, p ports) error {
-			return handleOf(op, p.Handles, unsafe.Sizeof(devicecode.PortChannel{}), p.Ranks, int(i), int(rank), result)
-		})
-	})
+func (c *call) portChannelsHandle(channels handle, i, rank int, result *address) error {
+	p := c.to("get the handle of a port channel").ports(channels)
+	return c.handleOf(p.Handles, unsafe.Sizeof(devicecode.PortChannel{}), p.Ranks, i, rank, result)
 }

@@ -6,7 +6,6 @@ import "C"
 import (
 	"errors"
 	"time"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -42,51 +41,35 @@ func addDevice(parent *object, d *gpu.Device) *object {
 // handlerPatience is how often a handler that has not returned is looked at.
 const handlerPatience = 100 * time.Millisecond
 
-//export capi_device_open
-func capi_device_open(name *C.char, result *C.uintptr_t) C.mscclgo_status {
-	const op = "open a device"
-	return call(func() error {
-		if err := isNull(op, unsafe.Pointer(name), unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		readEnvironment()
-		d, err := gpu.Open(C.GoString(name))
-		if err != nil {
-			return err
-		}
+func (c *call) deviceOpen(name *C.char, result *handle) error {
+	need(c.to("open a device"), name)
+	need(c, result)
+	readEnvironment()
+	d, err := gpu.Open(C.GoString(name))
+	if err == nil {
 		addDevice(nil, d).store(result)
-		return nil
-	})
+	}
+	return err
 }
 
-//export capi_device_destroy
-func capi_device_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a device", aDevice, handle) })
-}
-
-//export capi_device_get_info
-func capi_device_get_info(handle C.uintptr_t, result *C.mscclgo_device_info) C.mscclgo_status {
-	const op = "describe a device"
-	return withDevice(op, handle, func(_ *object, d *gpu.Device) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		info := d.Info()
-		*result = C.mscclgo_device_info{
-			multiprocessors:       C.int(info.Multiprocessors),
-			max_threads_per_block: C.int(info.MaxThreadsPerBlock),
-			max_shared_per_block:  C.int(info.MaxSharedPerBlock),
-			warp_size:             C.int(info.WarpSize),
-			total_memory:          C.uint64_t(info.TotalMemory),
-		}
-		putText(result.name[:], info.Name)
-		putText(result.model[:], info.Model)
-		putText(result.arch[:], info.Arch)
-		for i, b := range info.UUID {
-			result.uuid[i] = C.uchar(b)
-		}
-		return nil
-	})
+func (c *call) deviceGetInfo(device handle, result *C.mscclgo_device_info) error {
+	_, d := c.to("describe a device").device(device)
+	need(c, result)
+	info := d.Info()
+	*result = C.mscclgo_device_info{
+		multiprocessors:       C.int(info.Multiprocessors),
+		max_threads_per_block: C.int(info.MaxThreadsPerBlock),
+		max_shared_per_block:  C.int(info.MaxSharedPerBlock),
+		warp_size:             C.int(info.WarpSize),
+		total_memory:          C.uint64_t(info.TotalMemory),
+	}
+	putText(result.name[:], info.Name)
+	putText(result.model[:], info.Model)
+	putText(result.arch[:], info.Arch)
+	for i, b := range info.UUID {
+		result.uuid[i] = C.uchar(b)
+	}
+	return nil
 }
 
 // putText stores a text with a zero behind it, shortened if it is too long.

@@ -6,57 +6,42 @@ import "C"
 import (
 	"context"
 	"time"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 )
 
-//export capi_elastic_create
-func capi_elastic_create(address *C.char, o *C.mscclgo_elastic_options, result *C.uintptr_t) C.mscclgo_status {
-	const op = "open an elastic server"
-	return call(func() error {
-		if err := isNull(op, unsafe.Pointer(address), unsafe.Pointer(result)); err != nil {
-			return err
-		}
+func (c *call) elasticCreate(address *C.char, o *C.mscclgo_elastic_options, result *handle) error {
+	need(c.to("open an elastic server"), address)
+	return makes(c, result, nil, anElastic, func() (*bootstrap.Elastic, error) {
 		options := bootstrap.ElasticOptions{Logger: logger()}
 		if o != nil {
 			if o.settle_ms < 0 || o.settle_ms > maxMilliseconds {
-				return invalid(op, "settle_ms is %d, not from 0 to %d", int64(o.settle_ms), maxMilliseconds)
+				return nil, invalid(c.op, "settle_ms is %d, not from 0 to %d", int64(o.settle_ms), maxMilliseconds)
 			}
 			options.Min, options.Max = int(o.least), int(o.most)
 			options.Settle = time.Duration(o.settle_ms) * time.Millisecond
 			if o.id != nil {
-				var err error
-				if options.ID, err = bootstrap.ParseUniqueID(C.GoString(o.id)); err != nil {
-					return err
-				}
+				options.ID = c.uniqueID(o.id)
 			}
 		}
 		readEnvironment()
-		e, err := bootstrap.NewElastic(C.GoString(address), options)
-		if err != nil {
-			return err
-		}
-		objects.add(nil, anElastic, e, e.Close).store(result)
-		return nil
+		return bootstrap.NewElastic(C.GoString(address), options)
 	})
 }
 
-//export capi_elastic_id
-func capi_elastic_id(handle C.uintptr_t, id *C.char, bytes C.size_t) C.mscclgo_status {
-	const op = "get the id of an elastic server"
-	return call(func() error {
-		return of(op, anElastic, handle, func(_ *object, e *bootstrap.Elastic) error {
-			return storeID(op, e.ID(), id, bytes)
-		})
-	})
+// uniqueID reads an id.
+func (c *call) uniqueID(text *C.char) bootstrap.UniqueID {
+	need(c, text)
+	id, err := bootstrap.ParseUniqueID(C.GoString(text))
+	c.check(err)
+	return id
 }
 
-//export capi_elastic_destroy
-func capi_elastic_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("close an elastic server", anElastic, handle) })
+func (c *call) elasticID(server handle, id *C.char, bytes uint64) error {
+	_, e := get[*bootstrap.Elastic](c.to("get the id of an elastic server"), anElastic, server)
+	return c.storeID(e.ID(), id, bytes)
 }
 
 // member is what the handle of a member stands for.
@@ -67,101 +52,59 @@ type member struct {
 	localRank   int
 }
 
-//export capi_member_create
-func capi_member_create(id *C.char, o *C.mscclgo_group_options, c *C.mscclgo_group_config, result *C.uintptr_t) C.mscclgo_status {
-	const op = "make a member"
-	return call(func() error {
-		if err := isNull(op, unsafe.Pointer(id), unsafe.Pointer(result)); err != nil {
-			return err
-		}
+func (c *call) memberCreate(id *C.char, o *C.mscclgo_group_options, config *C.mscclgo_group_config, result *handle) error {
+	need(c.to("make a member"), id)
+	return makes(c, result, nil, aMember, func() (*member, error) {
 		m := &member{}
 		var err error
-		if m.options, m.collectives, err = groupOptions(op, o, c); err != nil {
-			return err
+		if m.options, m.collectives, err = groupOptions(c.op, o, config); err != nil {
+			return nil, err
 		}
 		if o != nil {
 			m.localRank = int(o.local_rank)
 		}
-		unique, err := bootstrap.ParseUniqueID(C.GoString(id))
-		if err != nil {
-			return err
-		}
+		unique := c.uniqueID(id)
 		readEnvironment()
 		m.Member, err = bootstrap.NewMember(bootstrap.Options{
 			ID: unique, Timeout: m.options.Timeout, HeartbeatTimeout: m.options.HeartbeatTimeout, Logger: m.options.Logger,
 		})
-		if err != nil {
-			return err
-		}
-		objects.add(nil, aMember, m, m.Close).store(result)
-		return nil
+		return m, err
 	})
 }
 
-func withMember(op string, handle C.uintptr_t, f func(*member) error) C.mscclgo_status {
-	return call(func() error { return of(op, aMember, handle, func(_ *object, m *member) error { return f(m) }) })
+func (c *call) member(h handle) *member {
+	_, m := get[*member](c, aMember, h)
+	return m
 }
 
-//export capi_member_connect
-func capi_member_connect(handle C.uintptr_t, ms C.int64_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "connect a member's group"
-	return withMember(op, handle, func(m *member) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		return connectGroup(m.localRank, m.options, m.collectives, result, func() (*bootstrap.Bootstrap, error) {
-			ctx, cancel := within(ms) // from here, since a GPU may take seconds to open
-			defer cancel()
-			return m.Next(ctx)
-		})
+func (c *call) memberConnect(member handle, ms int64, result *handle) error {
+	m := c.to("connect a member's group").member(member)
+	need(c, result)
+	return connectGroup(m.localRank, m.options, m.collectives, result, func() (*bootstrap.Bootstrap, error) {
+		return m.Next(c.within(ms)) // from here, since a GPU may take seconds to open
 	})
 }
 
-//export capi_member_reform
-func capi_member_reform(handle, old C.uintptr_t, ms C.int64_t) C.mscclgo_status {
-	return withMember(opReform, handle, func(m *member) error {
-		return reform(old, ms, func(ctx context.Context, _ *group) (*bootstrap.Bootstrap, error) { return m.Next(ctx) })
-	})
+func (c *call) memberReform(member, old handle, ms int64) error {
+	m := c.to(opReform).member(member)
+	return c.reform(old, ms, func(ctx context.Context, _ *group) (*bootstrap.Bootstrap, error) { return m.Next(ctx) })
 }
 
-//export capi_member_generation
-func capi_member_generation(handle C.uintptr_t, generation *C.uint64_t) C.mscclgo_status {
-	const op = "get the generation of a member"
-	return withMember(op, handle, func(m *member) error {
-		if err := isNull(op, unsafe.Pointer(generation)); err != nil {
-			return err
-		}
-		*generation = C.uint64_t(m.Generation())
-		return nil
-	})
+func (c *call) memberGeneration(member handle, generation *C.uint64_t) error {
+	return put(c, generation, C.uint64_t(c.to("get the generation of a member").member(member).Generation()), nil)
 }
 
-//export capi_member_newcomers
-func capi_member_newcomers(handle C.uintptr_t, wait *C.int) C.mscclgo_status {
-	const op = "look for newcomers"
-	return withMember(op, handle, func(m *member) error {
-		if err := isNull(op, unsafe.Pointer(wait)); err != nil {
-			return err
-		}
-		select {
-		case <-m.Newcomers():
-			*wait = 1
-		default:
-			*wait = 0
-		}
-		return nil
-	})
+func (c *call) memberNewcomers(member handle, wait *C.int) error {
+	m := c.to("look for newcomers").member(member)
+	select {
+	case <-m.Newcomers():
+		return put(c, wait, 1, nil)
+	default:
+		return put(c, wait, 0, nil)
+	}
 }
 
-//export capi_member_leave
-func capi_member_leave(handle C.uintptr_t) C.mscclgo_status {
-	return withMember("leave the elastic server", handle, func(m *member) error {
-		m.Leave()
-		return nil
-	})
-}
-
-//export capi_member_destroy
-func capi_member_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a member", aMember, handle) })
+func (c *call) memberLeave(member handle) error {
+	c.to("leave the elastic server").member(member).Leave()
+	return nil
 }

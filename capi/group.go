@@ -43,68 +43,46 @@ func groupOptions(op string, o *C.mscclgo_group_options, c *C.mscclgo_group_conf
 
 const maxMilliseconds = 1 << 40
 
-//export capi_group_join
-func capi_group_join(o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_status {
-	return capi_group_join_configured(o, nil, result)
+func (c *call) groupJoin(o *C.mscclgo_group_options, result *handle) error {
+	return c.groupJoinConfigured(o, nil, result)
 }
 
-//export capi_group_join_configured
-func capi_group_join_configured(o *C.mscclgo_group_options, c *C.mscclgo_group_config, result *C.uintptr_t) C.mscclgo_status {
-	const op = "join the group of the environment"
-	return call(func() error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		options, collectives, err := groupOptions(op, o, c)
-		if err != nil {
-			return err
-		}
-		readEnvironment()
-		comm, err := communicator.Join(context.Background(), options)
-		if err != nil {
-			return err
-		}
-		native.TakeDevice(comm)
-		newGroup(comm, collectives, comm.Device(), nil).store(result)
-		return nil
-	})
+func (c *call) groupJoinConfigured(o *C.mscclgo_group_options, config *C.mscclgo_group_config, result *handle) error {
+	need(c.to("join the group of the environment"), result)
+	options, collectives, err := groupOptions(c.op, o, config)
+	c.check(err)
+	readEnvironment()
+	comm, err := communicator.Join(context.Background(), options)
+	c.check(err)
+	native.TakeDevice(comm)
+	newGroup(comm, collectives, comm.Device(), nil).store(result)
+	return nil
 }
 
-//export capi_group_connect
-func capi_group_connect(id *C.char, rank, size C.int, o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_status {
-	return capi_group_connect_configured(id, rank, size, o, nil, result)
+func (c *call) groupConnect(id *C.char, rank, size int, o *C.mscclgo_group_options, result *handle) error {
+	return c.groupConnectConfigured(id, rank, size, o, nil, result)
 }
 
-//export capi_group_connect_configured
-func capi_group_connect_configured(id *C.char, rank, size C.int, o *C.mscclgo_group_options, c *C.mscclgo_group_config, result *C.uintptr_t) C.mscclgo_status {
-	const op = "connect a group"
-	return call(func() error {
-		if err := isNull(op, unsafe.Pointer(id), unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		options, collectives, err := groupOptions(op, o, c)
-		if err != nil {
-			return err
-		}
-		unique, err := bootstrap.ParseUniqueID(C.GoString(id))
-		if err != nil {
-			return err
-		}
-		localRank := 0
-		if o != nil {
-			localRank = int(o.local_rank)
-		}
-		return connectGroup(localRank, options, collectives, result, func() (*bootstrap.Bootstrap, error) {
-			return bootstrap.Connect(context.Background(), bootstrap.Options{
-				Rank: int(rank), Size: int(size), ID: unique, Timeout: options.Timeout,
-				HeartbeatTimeout: options.HeartbeatTimeout, Logger: options.Logger,
-			})
+func (c *call) groupConnectConfigured(id *C.char, rank, size int, o *C.mscclgo_group_options, config *C.mscclgo_group_config, result *handle) error {
+	need(c.to("connect a group"), id)
+	need(c, result)
+	options, collectives, err := groupOptions(c.op, o, config)
+	c.check(err)
+	unique := c.uniqueID(id)
+	localRank := 0
+	if o != nil {
+		localRank = int(o.local_rank)
+	}
+	return connectGroup(localRank, options, collectives, result, func() (*bootstrap.Bootstrap, error) {
+		return bootstrap.Connect(context.Background(), bootstrap.Options{
+			Rank: rank, Size: size, ID: unique, Timeout: options.Timeout,
+			HeartbeatTimeout: options.HeartbeatTimeout, Logger: options.Logger,
 		})
 	})
 }
 
 // connectGroup stores the handle of a group on a device that it opens, over the bootstrap that connect returns.
-func connectGroup(localRank int, o communicator.Options, c collective.Options, result *C.uintptr_t, connect func() (*bootstrap.Bootstrap, error)) error {
+func connectGroup(localRank int, o communicator.Options, c collective.Options, result *handle, connect func() (*bootstrap.Bootstrap, error)) error {
 	dev, err := openDevice(cmp.Or(o.Device, "auto"), localRank)
 	if err != nil {
 		return err
@@ -172,37 +150,28 @@ func (g *group) close() error {
 	return errors.Join(errs...)
 }
 
-//export capi_group_split
-func capi_group_split(handle C.uintptr_t, color, key C.int, result *C.uintptr_t) C.mscclgo_status {
-	return capi_group_split_configured(handle, color, key, nil, result)
+func (c *call) groupSplit(whole handle, color, key int, result *handle) error {
+	return c.groupSplitConfigured(whole, color, key, nil, result)
 }
 
-//export capi_group_split_configured
-func capi_group_split_configured(handle C.uintptr_t, color, key C.int, c *C.mscclgo_group_config, result *C.uintptr_t) C.mscclgo_status {
-	const op = "split a group"
-	return withGroup(op, handle, func(parent *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		collectives := g.options
-		if c != nil {
-			var err error
-			if collectives, err = configurePart(op, c); err != nil {
-				return err
-			}
-		}
-		comm, err := g.comm.Split(context.Background(), int(color), int(key))
-		if err != nil {
-			return err
-		}
-		if comm == nil {
-			*result = 0
-			return nil
-		}
-		child := &group{comm: comm, device: g.device, options: collectives} // the parent's, which is closed after the child
-		objects.add(parent, aGroup, child, child.close).store(result)
+func (c *call) groupSplitConfigured(whole handle, color, key int, config *C.mscclgo_group_config, result *handle) error {
+	parent, g := get[*group](c.to("split a group"), aGroup, whole)
+	need(c, result)
+	collectives := g.options
+	if config != nil {
+		var err error
+		collectives, err = configurePart(c.op, config)
+		c.check(err)
+	}
+	comm, err := g.comm.Split(context.Background(), color, key)
+	c.check(err)
+	if comm == nil {
+		*result = 0
 		return nil
-	})
+	}
+	child := &group{comm: comm, device: g.device, options: collectives} // the parent's, which is closed after the child
+	objects.add(parent, aGroup, child, child.close).store(result)
+	return nil
 }
 
 // collectives returns the group's runner, which the first collective makes on all ranks, or carries from the
@@ -226,14 +195,13 @@ func (g *group) collectives() (*collective.Runner, error) {
 	return g.runner, nil
 }
 
-//export capi_group_destroy
-func capi_group_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return destroyAndCollect("destroy a group", aGroup, handle) })
+func (c *call) groupDestroy(group handle) error {
+	return c.to("destroy a group").destroyAndCollect(aGroup, group)
 }
 
 // destroyAndCollect destroys what has a proxy.
-func destroyAndCollect(op string, k kind, handle C.uintptr_t) error {
-	err := objects.destroy(op, k, handle)
+func (c *call) destroyAndCollect(k kind, h handle) error {
+	err := c.destroy(k, h)
 	collectProxies()
 	return err
 }
@@ -245,179 +213,94 @@ func collectProxies() {
 	time.AfterFunc(10*time.Millisecond, func() { runtime.GC(); runtime.GC() })
 }
 
-//export capi_group_rank
-func capi_group_rank(handle C.uintptr_t, rank *C.int) C.mscclgo_status {
-	const op = "get a rank"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(rank)); err != nil {
-			return err
-		}
-		*rank = C.int(g.comm.Rank())
-		return nil
-	})
+func (c *call) groupRank(group handle, rank *C.int) error {
+	return put(c, rank, C.int(c.to("get a rank").group(group).comm.Rank()), nil)
 }
 
-//export capi_group_size
-func capi_group_size(handle C.uintptr_t, size *C.int) C.mscclgo_status {
-	const op = "get the size of a group"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(size)); err != nil {
-			return err
-		}
-		*size = C.int(g.comm.Size())
-		return nil
-	})
+func (c *call) groupSize(group handle, size *C.int) error {
+	return put(c, size, C.int(c.to("get the size of a group").group(group).comm.Size()), nil)
 }
 
-//export capi_group_device
-func capi_group_device(handle C.uintptr_t, device *C.uintptr_t) C.mscclgo_status {
-	const op = "get the device of a group"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(device)); err != nil {
-			return err
-		}
-		g.device.store(device)
-		return nil
-	})
+func (c *call) groupDevice(group handle, device *handle) error {
+	return put(c, device, handle(c.to("get the device of a group").group(group).device.id), nil)
 }
 
-//export capi_group_error
-func capi_group_error(handle C.uintptr_t) C.mscclgo_status {
-	return withGroup("get the error of a group", handle, func(_ *object, g *group) error { return g.comm.Err() })
+func (c *call) groupError(group handle) error {
+	return c.to("get the error of a group").group(group).comm.Err()
 }
 
-//export capi_group_abort
-func capi_group_abort(handle C.uintptr_t, why *C.char) C.mscclgo_status {
-	const op = "abort a group"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(why)); err != nil {
-			return err
-		}
-		g.comm.Abort(mscclgo.Errorf(mscclgo.ErrAborted, "mscclgo: "+op, "%s", C.GoString(why)).At(g.comm.Rank(), mscclgo.NoRank))
-		return nil
-	})
+func (c *call) groupAbort(group handle, why *C.char) error {
+	g := c.to("abort a group").group(group)
+	need(c, why)
+	g.comm.Abort(mscclgo.Errorf(mscclgo.ErrAborted, "mscclgo: "+c.op, "%s", C.GoString(why)).At(g.comm.Rank(), mscclgo.NoRank))
+	return nil
 }
 
-//export capi_group_barrier
-func capi_group_barrier(handle C.uintptr_t, ms C.int64_t) C.mscclgo_status {
-	return withGroup("wait at a barrier", handle, func(_ *object, g *group) error {
-		ctx, cancel := within(ms)
-		defer cancel()
-		return g.comm.Barrier(ctx)
-	})
+func (c *call) groupBarrier(group handle, ms int64) error {
+	return c.to("wait at a barrier").group(group).comm.Barrier(c.within(ms))
 }
 
-//export capi_group_all_gather
-func capi_group_all_gather(handle C.uintptr_t, sent C.uintptr_t, bytes C.size_t, received C.uintptr_t, ms C.int64_t) C.mscclgo_status {
-	const op = "gather from all ranks"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		if int64(bytes) < 0 || uint64(bytes) > bootstrap.MaxMessage {
-			return invalid(op, "%d bytes are more than a message may have", uint64(bytes))
+func (c *call) groupAllGather(group handle, sent address, bytes uint64, received address, ms int64) error {
+	g := c.to("gather from all ranks").group(group)
+	if bytes > bootstrap.MaxMessage {
+		return invalid(c.op, "%d bytes are more than a message may have", bytes)
+	}
+	mine := c.host(sent, bytes, reads)
+	all := c.host(received, bytes*uint64(g.comm.Size()), writes)
+	parts, err := g.comm.AllGather(c.within(ms), mine)
+	c.check(err)
+	for rank, part := range parts {
+		if len(part) != len(mine) {
+			return invalid(c.op, "rank %d sent %d bytes, and this one %d", rank, len(part), bytes)
 		}
-		mine, err := hostBytes(op, sent, bytes, reads)
-		if err != nil {
-			return err
-		}
-		all, err := hostBytes(op, received, bytes*C.size_t(g.comm.Size()), writes)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := within(ms)
-		defer cancel()
-		parts, err := g.comm.AllGather(ctx, mine)
-		if err != nil {
-			return err
-		}
-		for rank, part := range parts {
-			if len(part) != int(bytes) {
-				return invalid(op, "rank %d sent %d bytes, and this one %d", rank, len(part), uint64(bytes))
-			}
-		}
-		for rank, part := range parts { // a call that fails has stored nothing
-			copy(all[rank*int(bytes):], part)
-		}
-		return nil
-	})
+	}
+	for rank, part := range parts { // a call that fails has stored nothing
+		copy(all[rank*len(mine):], part)
+	}
+	return nil
 }
 
-//export capi_group_broadcast
-func capi_group_broadcast(handle C.uintptr_t, root C.int, data C.uintptr_t, bytes C.size_t, ms C.int64_t) C.mscclgo_status {
-	const op = "broadcast to all ranks"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		how := writes
-		if int(root) == g.comm.Rank() {
-			how = reads
-		}
-		mine, err := hostBytes(op, data, bytes, how)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := within(ms)
-		defer cancel()
-		sent, err := g.comm.Broadcast(ctx, int(root), mine)
-		if err != nil {
-			return err
-		}
-		if len(sent) != len(mine) {
-			return invalid(op, "rank %d sent %d bytes, and this rank expects %d", int(root), len(sent), len(mine))
-		}
-		if how == writes {
-			copy(mine, sent)
-		}
-		return nil
-	})
+func (c *call) groupBroadcast(group handle, root int, data address, bytes uint64, ms int64) error {
+	g := c.to("broadcast to all ranks").group(group)
+	how := writes
+	if root == g.comm.Rank() {
+		how = reads
+	}
+	mine := c.host(data, bytes, how)
+	sent, err := g.comm.Broadcast(c.within(ms), root, mine)
+	c.check(err)
+	if len(sent) != len(mine) {
+		return invalid(c.op, "rank %d sent %d bytes, and this rank expects %d", root, len(sent), len(mine))
+	}
+	if how == writes {
+		copy(mine, sent)
+	}
+	return nil
 }
 
-//export capi_group_synchronize
-func capi_group_synchronize(handle, stream C.uintptr_t, ms C.int64_t) C.mscclgo_status {
-	const op = "synchronize a stream with its group"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		return of(op, aStream, stream, func(_ *object, s *gpu.Stream) error {
-			ctx, cancel := within(ms)
-			defer cancel()
-			return g.comm.Synchronize(ctx, s)
-		})
-	})
+func (c *call) groupSynchronize(group, stream handle, ms int64) error {
+	g, s := c.to("synchronize a stream with its group").group(group), c.stream(stream)
+	return g.comm.Synchronize(c.within(ms), s)
 }
 
-//export capi_group_max_blocks
-func capi_group_max_blocks(handle, launched C.uintptr_t, threads, shared C.int, blocks *C.int) C.mscclgo_status {
-	const op = "agree on a number of blocks"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		return of(op, aKernel, launched, func(_ *object, k *kernel) error {
-			if err := isNull(op, unsafe.Pointer(blocks)); err != nil {
-				return err
-			}
-			// What is too much fits no block, which all ranks learn together.
-			_ = k.allow(int(shared))
-			n, err := g.comm.MaxBlocks(context.Background(), k.Kernel, int(threads), int(shared))
-			if err == nil {
-				*blocks = C.int(n)
-			}
-			return err
-		})
-	})
+func (c *call) groupMaxBlocks(group, kernel handle, threads, shared int, blocks *C.int) error {
+	g, k := c.to("agree on a number of blocks").group(group), c.kernel(kernel)
+	need(c, blocks)
+	// What is too much fits no block, which all ranks learn together.
+	_ = k.allow(shared)
+	n, err := g.comm.MaxBlocks(context.Background(), k.Kernel, threads, shared)
+	return put(c, blocks, C.int(n), err)
 }
 
-// The handles for kernels, in C and in Go. An array of a negative length does not compile.
+// The handles for kernels, in C and in Go.
 var (
-	_ [unsafe.Sizeof(C.mscclgo_group_handle{}) - unsafe.Sizeof(devicecode.Group{})]byte
-	_ [unsafe.Sizeof(devicecode.Group{}) - unsafe.Sizeof(C.mscclgo_group_handle{})]byte
-	_ [unsafe.Sizeof(C.mscclgo_peer_memory_handle{}) - unsafe.Sizeof(devicecode.PeerMemory{})]byte
-	_ [unsafe.Sizeof(devicecode.PeerMemory{}) - unsafe.Sizeof(C.mscclgo_peer_memory_handle{})]byte
+	_ [unsafe.Sizeof(C.mscclgo_group_handle{})]byte       = [unsafe.Sizeof(devicecode.Group{})]byte{}
+	_ [unsafe.Sizeof(C.mscclgo_peer_memory_handle{})]byte = [unsafe.Sizeof(devicecode.PeerMemory{})]byte{}
 )
 
-//export capi_group_get_handle
-func capi_group_get_handle(handle C.uintptr_t, result *C.mscclgo_group_handle) C.mscclgo_status {
-	const op = "get the handle of a group for kernels"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		h, err := g.comm.Group(context.Background())
-		if err == nil {
-			*(*devicecode.Group)(unsafe.Pointer(result)) = h
-		}
-		return err
-	})
+func (c *call) groupGetHandle(group handle, result *C.mscclgo_group_handle) error {
+	g := c.to("get the handle of a group for kernels").group(group)
+	need(c, result)
+	h, err := g.comm.Group(context.Background())
+	return putHandle(c, result, h, err)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -135,17 +134,17 @@ func (t *table) put(parent *object, k kind, value any, close func() error) *obje
 }
 
 // use returns the object of a handle, which is not destroyed until done.
-func (t *table) use(op string, k kind, handle C.uintptr_t) (*object, error) {
-	o, _, err := t.find(op, k, handle)
+func (t *table) use(op string, k kind, h handle) (*object, error) {
+	o, _, err := t.find(op, k, h)
 	return o, err
 }
 
 // find is use that also returns the object's value, which is another one once a group was re-formed.
-func (t *table) find(op string, k kind, handle C.uintptr_t) (*object, any, error) {
+func (t *table) find(op string, k kind, h handle) (*object, any, error) {
 	var value any
 	var before int64
 	t.mu.RLock()
-	o := t.all[uint64(handle)]
+	o := t.all[uint64(h)]
 	if o != nil && o.kind() == k {
 		// With the table locked, or the object could be gone for a while: see seize.
 		value, before = o.value, o.begin()
@@ -153,7 +152,7 @@ func (t *table) find(op string, k kind, handle C.uintptr_t) (*object, any, error
 	t.mu.RUnlock()
 	switch {
 	case o == nil || before == gone:
-		return nil, nil, wrongHandle(op, k, uint64(handle))
+		return nil, nil, wrongHandle(op, k, uint64(h))
 	case o.kind() != k:
 		return nil, nil, invalid(op, "%v is needed, and the handle is that of %v", k, o.kind())
 	case before == changing:
@@ -200,8 +199,8 @@ func (t *table) issued() uint64 {
 }
 
 // destroy closes an object and what was made of it.
-func (t *table) destroy(op string, k kind, handle C.uintptr_t) error {
-	o, err := t.use(op, k, handle)
+func (t *table) destroy(op string, k kind, h handle) error {
+	o, err := t.use(op, k, h)
 	if err != nil {
 		return err
 	}
@@ -365,10 +364,10 @@ func (t *table) has(o *object) bool {
 }
 
 // address returns an error if what should be an address is a handle, which C takes for a void*.
-func (t *table) address(op, which string, address C.uintptr_t) error {
+func (t *table) address(op, which string, at address) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	o := t.all[uint64(address)]
+	o := t.all[uint64(at)]
 	if o == nil {
 		return nil
 	}
@@ -393,68 +392,7 @@ func (t *table) part(device *object, at gpu.Ptr, n uint64) *gpu.Buffer {
 func (o *object) serial() uint64 { return o.id & (1<<kindShift - 1) }
 
 // store stores the handle of a new object.
-func (o *object) store(to *C.uintptr_t) { *to = C.uintptr_t(o.id) }
-
-// of has f called with the value of a handle, which is not destroyed meanwhile.
-func of[T any](op string, k kind, handle C.uintptr_t, f func(*object, T) error) error {
-	o, value, err := objects.find(op, k, handle)
-	if err != nil {
-		return err
-	}
-	defer o.done()
-	if o.left.Load() {
-		return invalid(op, "the group was re-formed: re-form %v too, before another call", k)
-	}
-	return f(o, value.(T))
-}
-
-// storeHandle stores what kernels take by value of the object of a handle: a Handle of Go, which has the
-// bytes of a Result of C.
-func storeHandle[T, Handle, Result any](op string, k kind, handle C.uintptr_t, result *Result, get func(T) (Handle, error)) C.mscclgo_status {
-	return call(func() error {
-		return of(op, k, handle, func(_ *object, value T) error {
-			if err := isNull(op, unsafe.Pointer(result)); err != nil {
-				return err
-			}
-			h, err := get(value)
-			if err == nil {
-				*(*Handle)(unsafe.Pointer(result)) = h
-			}
-			return err
-		})
-	})
-}
-
-// optional is of for a handle that may be NULL, with which f is called with nothing.
-func optional[T any](op string, k kind, handle C.uintptr_t, f func(*object, T) error) error {
-	if handle == 0 {
-		var none T
-		return f(nil, none)
-	}
-	return of(op, k, handle, f)
-}
-
-// The functions that take a handle call these.
-
-func withGroup(op string, handle C.uintptr_t, f func(*object, *group) error) C.mscclgo_status {
-	return call(func() error { return of(op, aGroup, handle, f) })
-}
-
-func withDevice(op string, handle C.uintptr_t, f func(*object, *gpu.Device) error) C.mscclgo_status {
-	return call(func() error { return of(op, aDevice, handle, f) })
-}
-
-func withBuffer(op string, handle C.uintptr_t, f func(*object, *gpu.Buffer) error) C.mscclgo_status {
-	return call(func() error { return of(op, aBuffer, handle, f) })
-}
-
-func withStream(op string, handle C.uintptr_t, f func(*object, *gpu.Stream) error) C.mscclgo_status {
-	return call(func() error { return of(op, aStream, handle, f) })
-}
-
-func withEvent(op string, handle C.uintptr_t, f func(*object, *gpu.Event) error) C.mscclgo_status {
-	return call(func() error { return of(op, anEvent, handle, f) })
-}
+func (o *object) store(to *handle) { *to = handle(o.id) }
 
 // group is what the handle of a group stands for.
 type group struct {

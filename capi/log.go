@@ -15,7 +15,7 @@ import (
 type sink struct {
 	mu    sync.Mutex
 	f     C.mscclgo_log
-	user  C.uintptr_t
+	user  address
 	level slog.Level
 }
 
@@ -73,12 +73,9 @@ func (r *records) Handle(ctx context.Context, record slog.Record) error {
 	return nil
 }
 
-//export capi_set_log
-func capi_set_log(f C.mscclgo_log, user C.uintptr_t, level C.int) C.mscclgo_status {
-	return call(func() error {
-		logs.mu.Lock()
-		defer logs.mu.Unlock()
-		logs.f, logs.user, logs.level = f, user, slog.Level(level)
-		return nil
-	})
+func (c *call) setLog(f C.mscclgo_log, user address, level int) error {
+	logs.mu.Lock()
+	defer logs.mu.Unlock()
+	logs.f, logs.user, logs.level = f, user, slog.Level(level)
+	return nil
 }

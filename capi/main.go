@@ -1,8 +1,8 @@
 // Capi is the C library libmscclgo.so, built by "make lib": what mscclgo.h declares, over
 // the packages of this module.
 //
-// mscclgo.h is the one table of the API. A function of it is one of exports.c, which is generated and calls the
-// function of the same name here.
+// mscclgo.h is the one table of the API. A function of it is one of exports.c and one of exports.go, which are
+// generated, and calls a method of call: mscclgo_stream_copy is streamCopy.
 // Handles are numbers of a table; what they stand for, and in which order it is closed, is
 // in handles.go.
 package main
@@ -13,13 +13,10 @@ package main
 import "C"
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -31,19 +28,6 @@ func main() {}
 
 // init runs after that of package os, which raises the limit of open files.
 func init() { C.capi_keep_limit() }
-
-// call runs the body of a function of the API. Nothing that it does ends the process.
-func call(body func() error) (status C.mscclgo_status) {
-	defer func() {
-		if r := recover(); r != nil {
-			status = fail(mscclgo.Errorf(mscclgo.ErrSystem, "mscclgo: a call", "this is a mistake of the library, please report it: %v\n%s", r, debug.Stack()))
-		}
-	}()
-	if err := body(); err != nil {
-		return fail(err)
-	}
-	return C.MSCCLGO_OK
-}
 
 // fail keeps an error for mscclgo_error_text and its like, and returns its kind. The calling
 // thread is that of the call: cgo holds the goroutine on it.
@@ -80,25 +64,14 @@ func joined(err error) (all []error) {
 	return all
 }
 
-//export capi_check_version
-func capi_check_version(header C.uint32_t) C.mscclgo_status {
-	return call(func() error {
-		const library = C.MSCCLGO_VERSION
-		if header>>8 != library>>8 {
-			return mscclgo.Errorf(mscclgo.ErrUnsupported, "mscclgo: check versions",
-				"the program was made for version %d.%d.%d, and the library is %d.%d.%d: install those of one version",
-				header>>16, header>>8&0xff, header&0xff, C.MSCCLGO_VERSION_MAJOR, C.MSCCLGO_VERSION_MINOR, C.MSCCLGO_VERSION_PATCH)
-		}
-		return nil
-	})
-}
-
-// within returns a context for a time in milliseconds, which has no end if it is negative.
-func within(ms C.int64_t) (context.Context, context.CancelFunc) {
-	if ms < 0 || ms > C.int64_t(1<<62/time.Millisecond) {
-		return context.WithCancel(context.Background())
+func (c *call) checkVersion(header uint32) error {
+	const library = C.MSCCLGO_VERSION
+	if header>>8 != library>>8 {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, "mscclgo: check versions",
+			"the program was made for version %d.%d.%d, and the library is %d.%d.%d: install those of one version",
+			header>>16, header>>8&0xff, header&0xff, C.MSCCLGO_VERSION_MAJOR, C.MSCCLGO_VERSION_MINOR, C.MSCCLGO_VERSION_PATCH)
 	}
-	return context.WithTimeout(context.Background(), time.Duration(ms)*time.Millisecond)
+	return nil
 }
 
 // isNull returns an error if a pointer that a call needs is NULL.

@@ -20,27 +20,37 @@ const (
 )
 
 // hostBytes returns n bytes of the caller's memory, which a call may access. NULL has none.
-func hostBytes(op string, at C.uintptr_t, n C.size_t, how access) ([]byte, error) {
+func hostBytes(op string, at address, n uint64, how access) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	if at == 0 {
 		return nil, invalid(op, "a pointer is NULL")
 	}
-	if uint64(n) > 1<<62 || uint64(at)+uint64(n) < uint64(at) {
-		return nil, invalid(op, "there is no memory of %d bytes at %#x", uint64(n), uint64(at))
+	if n > 1<<62 || uint64(at)+n < uint64(at) {
+		return nil, invalid(op, "there is no memory of %d bytes at %#x", n, uint64(at))
 	}
 	data := unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), int(n))
 	return data, touch(op, data, how)
 }
 
+// host is hostBytes, and ends the call where there are none.
+func (c *call) host(at address, n uint64, how access) []byte {
+	data, err := hostBytes(c.op, at, n, how)
+	c.check(err)
+	return data
+}
+
 // array returns n elements of an array of the caller, which a call may read. NULL has none.
 func array[T any](op string, at *T, n int) ([]T, error) {
-	if _, err := hostBytes(op, C.uintptr_t(uintptr(unsafe.Pointer(at))), C.size_t(n)*C.size_t(unsafe.Sizeof(*at)), reads); err != nil {
+	if _, err := hostBytes(op, addressOf(at), uint64(n)*uint64(unsafe.Sizeof(*at)), reads); err != nil {
 		return nil, err
 	}
 	return unsafe.Slice(at, n), nil
 }
+
+// addressOf returns a pointer of the caller's as a number.
+func addressOf[T any](at *T) address { return address(uintptr(unsafe.Pointer(at))) }
 
 var pageBytes = os.Getpagesize()
 

@@ -17,38 +17,28 @@ import (
 // mostMessages is more than a group of sends and receives may have.
 const mostMessages = 1 << 24
 
-//export capi_messages_load
-func capi_messages_load(handle C.uintptr_t) C.mscclgo_status {
-	return withGroup("prepare sends and receives", handle, func(_ *object, g *group) error {
-		r, err := g.collectives()
-		if err != nil {
-			return err
-		}
-		return r.LoadGroups(context.Background())
-	})
+func (c *call) messagesLoad(group handle) error {
+	r, err := c.to("prepare sends and receives").group(group).collectives()
+	c.check(err)
+	return r.LoadGroups(context.Background())
 }
 
-//export capi_messages_launch
-func capi_messages_launch(handle C.uintptr_t, all *C.mscclgo_message, count C.size_t) C.mscclgo_status {
-	const op = "launch sends and receives"
-	return withGroup(op, handle, func(_ *object, g *group) error {
-		if count == 0 {
-			return g.launch(op, nil)
-		}
-		if count >= mostMessages {
-			return invalid(op, "there are %d messages, and a call takes fewer than %d", uint64(count), mostMessages)
-		}
-		messages, err := array(op, all, int(count))
-		if err != nil {
-			return err
-		}
-		return g.launch(op, messages)
-	})
+func (c *call) messagesLaunch(group handle, all *C.mscclgo_message, count uint64) error {
+	g := c.to("launch sends and receives").group(group)
+	if count == 0 {
+		return g.launch(c.op, nil)
+	}
+	if count >= mostMessages {
+		return invalid(c.op, "there are %d messages, and a call takes fewer than %d", count, mostMessages)
+	}
+	messages, err := array(c.op, all, int(count))
+	c.check(err)
+	return g.launch(c.op, messages)
 }
 
 // places returns the stream and the address of a message, read as numbers, as they point nowhere.
-func places(m *C.mscclgo_message) (stream, buffer C.uintptr_t) {
-	return *(*C.uintptr_t)(unsafe.Pointer(&m.stream)), *(*C.uintptr_t)(unsafe.Pointer(&m.buffer))
+func places(m *C.mscclgo_message) (stream handle, buffer address) {
+	return *(*handle)(unsafe.Pointer(&m.stream)), *(*address)(unsafe.Pointer(&m.buffer))
 }
 
 // launch launches messages as a group. Their streams are not destroyed meanwhile.
@@ -88,7 +78,7 @@ func (g *group) launch(op string, all []C.mscclgo_message) error {
 }
 
 // add adds a message to a group.
-func (g *group) add(op string, to *collective.Group, s *gpu.Stream, buffer C.uintptr_t, m *C.mscclgo_message) error {
+func (g *group) add(op string, to *collective.Group, s *gpu.Stream, buffer address, m *C.mscclgo_message) error {
 	t, vouched, err := elementsOf(op, m._type)
 	if err != nil {
 		return err

@@ -85,164 +85,82 @@ var kinds = map[signature.Kind]C.mscclgo_kind{
 	signature.Struct: C.MSCCLGO_KIND_STRUCT,
 }
 
-//export capi_module_compile
-func capi_module_compile(handle C.uintptr_t, name, source *C.char, o *C.mscclgo_compile_options, result *C.uintptr_t) C.mscclgo_status {
-	const op = "compile a module"
-	return withDevice(op, handle, func(of *object, d *gpu.Device) error {
-		if err := isNull(op, unsafe.Pointer(name), unsafe.Pointer(source), unsafe.Pointer(result)); err != nil {
-			return err
-		}
+func (c *call) moduleCompile(device handle, name, source *C.char, o *C.mscclgo_compile_options, result *handle) error {
+	owner, d := c.to("compile a module").device(device)
+	need(c, name)
+	need(c, source)
+	return makes(c, result, owner, aModule, func() (*gpu.Module, error) {
 		var options devicecode.Options
 		if o != nil {
 			options = devicecode.Options{Defines: texts(o.defines), IncludeDirs: texts(o.include_dirs), Flags: texts(o.flags), Check: o.check != 0}
 		}
 		readEnvironment()
-		m, err := devicecode.Load(context.Background(), d, C.GoString(name), []byte(C.GoString(source)), options)
-		if err != nil {
-			return err
-		}
-		objects.add(of, aModule, m, m.Close).store(result)
-		return nil
+		return devicecode.Load(context.Background(), d, C.GoString(name), []byte(C.GoString(source)), options)
 	})
 }
 
-//export capi_module_load
-func capi_module_load(handle C.uintptr_t, image C.uintptr_t, bytes C.size_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "load a module"
-	return withDevice(op, handle, func(of *object, d *gpu.Device) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		data, err := hostBytes(op, image, bytes, reads)
-		if err != nil {
-			return err
-		}
-		m, err := d.LoadModule(data)
-		if err != nil {
-			return err
-		}
-		objects.add(of, aModule, m, m.Close).store(result)
-		return nil
-	})
+func (c *call) moduleLoad(device handle, image address, bytes uint64, result *handle) error {
+	owner, d := c.to("load a module").device(device)
+	return makes(c, result, owner, aModule, func() (*gpu.Module, error) { return d.LoadModule(c.host(image, bytes, reads)) })
 }
 
-//export capi_module_load_bundle
-func capi_module_load_bundle(handle C.uintptr_t, file *C.char, result *C.uintptr_t) C.mscclgo_status {
-	const op = "load a bundle"
-	return withDevice(op, handle, func(of *object, d *gpu.Device) error {
-		if err := isNull(op, unsafe.Pointer(file), unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		m, err := devicecode.LoadBundle(d, C.GoString(file))
-		if err != nil {
-			return err
-		}
-		objects.add(of, aModule, m, m.Close).store(result)
-		return nil
-	})
+func (c *call) moduleLoadBundle(device handle, file *C.char, result *handle) error {
+	owner, d := c.to("load a bundle").device(device)
+	need(c, file)
+	return makes(c, result, owner, aModule, func() (*gpu.Module, error) { return devicecode.LoadBundle(d, C.GoString(file)) })
 }
 
-//export capi_module_destroy
-func capi_module_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a module", aModule, handle) })
+func (c *call) moduleKernel(module handle, name *C.char, result *handle) error {
+	o, m := get[*gpu.Module](c.to("find a kernel"), aModule, module)
+	need(c, name)
+	need(c, result)
+	found, err := m.Kernel(C.GoString(name))
+	c.check(err)
+	k := &kernel{Kernel: found}
+	objects.once(o, aKernel, k.Name(), k, k.close).store(result)
+	return nil
 }
 
-//export capi_module_kernel
-func capi_module_kernel(handle C.uintptr_t, name *C.char, result *C.uintptr_t) C.mscclgo_status {
-	const op = "find a kernel"
-	return call(func() error {
-		return of(op, aModule, handle, func(o *object, m *gpu.Module) error {
-			if err := isNull(op, unsafe.Pointer(name), unsafe.Pointer(result)); err != nil {
-				return err
-			}
-			found, err := m.Kernel(C.GoString(name))
-			if err != nil {
-				return err
-			}
-			k := &kernel{Kernel: found}
-			objects.once(o, aKernel, k.Name(), k, k.close).store(result)
-			return nil
-		})
-	})
+func (c *call) kernelParameters(kernel handle, places *C.mscclgo_parameter, room uint64, count *C.size_t) error {
+	all := native.ParamsOf(c.to("get the parameters of a kernel").kernel(kernel).Kernel)
+	need(c, count)
+	if room > 0 {
+		need(c, places)
+	}
+	*count = C.size_t(len(all))
+	for i, p := range all[:min(uint64(len(all)), room)] {
+		at := (*C.mscclgo_parameter)(unsafe.Add(unsafe.Pointer(places), i*C.sizeof_mscclgo_parameter))
+		at.offset, at.bytes = C.uint32_t(p.Offset), C.uint32_t(p.Size)
+	}
+	return nil
 }
 
-//export capi_kernel_parameters
-func capi_kernel_parameters(handle C.uintptr_t, places *C.mscclgo_parameter, room C.size_t, count *C.size_t) C.mscclgo_status {
-	const op = "get the parameters of a kernel"
-	return call(func() error {
-		return of(op, aKernel, handle, func(_ *object, k *kernel) error {
-			if err := isNull(op, unsafe.Pointer(count)); err != nil {
-				return err
-			}
-			if room > 0 {
-				if err := isNull(op, unsafe.Pointer(places)); err != nil {
-					return err
-				}
-			}
-			all := native.ParamsOf(k.Kernel)
-			*count = C.size_t(len(all))
-			for i, p := range all[:min(len(all), int(min(room, 1<<30)))] {
-				at := (*C.mscclgo_parameter)(unsafe.Add(unsafe.Pointer(places), i*C.sizeof_mscclgo_parameter))
-				at.offset, at.bytes = C.uint32_t(p.Offset), C.uint32_t(p.Size)
-			}
-			return nil
-		})
-	})
+func (c *call) kernelParameterType(kernel handle, i uint64, result *C.mscclgo_parameter_type) error {
+	types, _ := c.to("get the type of a kernel's parameter").parameters(kernel, i)
+	return put(c, result, types[i], nil)
 }
 
-//export capi_kernel_parameter_type
-func capi_kernel_parameter_type(handle C.uintptr_t, i C.size_t, result *C.mscclgo_parameter_type) C.mscclgo_status {
-	const op = "get the type of a kernel's parameter"
-	return withParameter(op, handle, i, unsafe.Pointer(result), func(k *kernel) {
-		types, _ := k.parameters()
-		*result = types[i]
-	})
+func (c *call) kernelParameterPointee(kernel handle, i uint64, result **C.char) error {
+	_, pointees := c.to("get what a kernel's parameter points to").parameters(kernel, i)
+	return put(c, result, pointees[i], nil)
 }
 
-//export capi_kernel_parameter_pointee
-func capi_kernel_parameter_pointee(handle C.uintptr_t, i C.size_t, result **C.char) C.mscclgo_status {
-	const op = "get what a kernel's parameter points to"
-	return withParameter(op, handle, i, unsafe.Pointer(result), func(k *kernel) {
-		_, pointees := k.parameters()
-		*result = pointees[i]
-	})
+// parameters is that of a kernel which has a parameter i.
+func (c *call) parameters(kernel handle, i uint64) (types []C.mscclgo_parameter_type, pointees []*C.char) {
+	k := c.kernel(kernel)
+	if types, pointees = k.parameters(); i >= uint64(len(types)) {
+		c.check(invalid(c.op, "there is no parameter %d of %s, which has %d, counted from 0", i, k.Name(), len(types)))
+	}
+	return types, pointees
 }
 
-// withParameter has f called with a kernel that has a parameter i, for what it stores in result.
-func withParameter(op string, handle C.uintptr_t, i C.size_t, result unsafe.Pointer, f func(*kernel)) C.mscclgo_status {
-	return call(func() error {
-		return of(op, aKernel, handle, func(_ *object, k *kernel) error {
-			if err := isNull(op, result); err != nil {
-				return err
-			}
-			if types, _ := k.parameters(); i >= C.size_t(len(types)) {
-				return invalid(op, "there is no parameter %d of %s, which has %d, counted from 0", uint64(i), k.Name(), len(types))
-			}
-			f(k)
-			return nil
-		})
-	})
-}
-
-//export capi_kernel_launch
-func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, parameters C.uintptr_t, bytes C.size_t) C.mscclgo_status {
-	const op = "launch a kernel"
-	return withStream(op, stream, func(_ *object, s *gpu.Stream) error {
-		return of(op, aKernel, handle, func(_ *object, k *kernel) error {
-			if err := isNull(op, unsafe.Pointer(o)); err != nil {
-				return err
-			}
-			block, err := hostBytes(op, parameters, bytes, reads)
-			if err != nil {
-				return err
-			}
-			if err := k.allow(int(o.dynamic_shared_bytes)); err != nil {
-				return err
-			}
-			config := gpu.LaunchConfig{Grid: dim3(o.grid), Block: dim3(o.block), DynamicShared: int(o.dynamic_shared_bytes), Cooperative: o.cooperative != 0}
-			return native.LaunchPacked(k.Kernel, s, &config, block)
-		})
-	})
+func (c *call) kernelLaunch(kernel, stream handle, o *C.mscclgo_launch_config, parameters address, bytes uint64) error {
+	s, k := c.to("launch a kernel").stream(stream), c.kernel(kernel)
+	need(c, o)
+	block := c.host(parameters, bytes, reads)
+	c.check(k.allow(int(o.dynamic_shared_bytes)))
+	config := gpu.LaunchConfig{Grid: dim3(o.grid), Block: dim3(o.block), DynamicShared: int(o.dynamic_shared_bytes), Cooperative: o.cooperative != 0}
+	return native.LaunchPacked(k.Kernel, s, &config, block)
 }
 
 func dim3(d [3]C.uint32_t) gpu.Dim3 { return gpu.Dim3{X: int(d[0]), Y: int(d[1]), Z: int(d[2])} }

@@ -3,113 +3,69 @@ package main
 // #include "process.h"
 import "C"
 
-import (
-	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/gpu"
-)
+import "github.com/mscclgo/mscclgo/communicator"
 
-// onStream has f queue an operation of channel i to a rank on a stream. Neither is destroyed meanwhile.
-func onStream(op string, handle, stream C.uintptr_t, i, rank C.int, f func(communicator.StreamPort) error) C.mscclgo_status {
-	return call(func() error {
-		return of(op, portChannels, handle, func(_ *object, p ports) error {
-			return of(op, aStream, stream, func(_ *object, s *gpu.Stream) error {
-				if !p.onStream {
-					return invalid(op, "the channels were not made for streams: make them by mscclgo_port_channels_create_for_streams")
-				}
-				return f(p.OnStream(s, int(i), int(rank)))
-			})
-		})
-	})
+// port returns channel i to a rank, for an operation on a stream. Neither is destroyed before the call's end.
+func (c *call) port(channels, stream handle, i, rank int) communicator.StreamPort {
+	p, s := c.ports(channels), c.stream(stream)
+	if !p.onStream {
+		c.check(invalid(c.op, "the channels were not made for streams: make them by mscclgo_port_channels_create_for_streams"))
+	}
+	return p.OnStream(s, i, rank)
 }
 
-//export capi_port_put
-func capi_port_put(handle, stream C.uintptr_t, i, rank C.int, remote, local, bytes C.uint64_t) C.mscclgo_status {
-	return onStream("put on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.Put(uint64(remote), uint64(local), uint64(bytes))
-	})
+func (c *call) portPut(channels, stream handle, i, rank int, remote, local, bytes uint64) error {
+	return c.to("put on a stream").port(channels, stream, i, rank).Put(remote, local, bytes)
 }
 
-//export capi_port_put_with_signal
-func capi_port_put_with_signal(handle, stream C.uintptr_t, i, rank C.int, remote, local, bytes C.uint64_t) C.mscclgo_status {
-	return onStream("put and signal on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.PutWithSignal(uint64(remote), uint64(local), uint64(bytes))
-	})
+func (c *call) portPutWithSignal(channels, stream handle, i, rank int, remote, local, bytes uint64) error {
+	return c.to("put and signal on a stream").port(channels, stream, i, rank).PutWithSignal(remote, local, bytes)
 }
 
-//export capi_port_put_with_signal_and_flush
-func capi_port_put_with_signal_and_flush(handle, stream C.uintptr_t, i, rank C.int, remote, local, bytes C.uint64_t) C.mscclgo_status {
-	return onStream("put, signal and flush on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.PutWithSignalAndFlush(uint64(remote), uint64(local), uint64(bytes))
-	})
+func (c *call) portPutWithSignalAndFlush(channels, stream handle, i, rank int, remote, local, bytes uint64) error {
+	return c.to("put, signal and flush on a stream").port(channels, stream, i, rank).PutWithSignalAndFlush(remote, local, bytes)
 }
 
-//export capi_port_get
-func capi_port_get(handle, stream C.uintptr_t, i, rank C.int, remote, local, bytes C.uint64_t) C.mscclgo_status {
-	return onStream("get on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.Get(uint64(remote), uint64(local), uint64(bytes))
-	})
+func (c *call) portGet(channels, stream handle, i, rank int, remote, local, bytes uint64) error {
+	return c.to("get on a stream").port(channels, stream, i, rank).Get(remote, local, bytes)
 }
 
-//export capi_port_get_and_flush
-func capi_port_get_and_flush(handle, stream C.uintptr_t, i, rank C.int, remote, local, bytes C.uint64_t) C.mscclgo_status {
-	return onStream("get and flush on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.GetAndFlush(uint64(remote), uint64(local), uint64(bytes))
-	})
+func (c *call) portGetAndFlush(channels, stream handle, i, rank int, remote, local, bytes uint64) error {
+	return c.to("get and flush on a stream").port(channels, stream, i, rank).GetAndFlush(remote, local, bytes)
 }
 
-//export capi_port_store
-func capi_port_store(handle, stream C.uintptr_t, i, rank C.int, remote, value C.uint64_t) C.mscclgo_status {
-	return onStream("store on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.Store(uint64(remote), uint64(value))
-	})
+func (c *call) portStore(channels, stream handle, i, rank int, remote, value uint64) error {
+	return c.to("store on a stream").port(channels, stream, i, rank).Store(remote, value)
 }
 
-//export capi_port_store_and_flush
-func capi_port_store_and_flush(handle, stream C.uintptr_t, i, rank C.int, remote, value C.uint64_t) C.mscclgo_status {
-	return onStream("store and flush on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.StoreAndFlush(uint64(remote), uint64(value))
-	})
+func (c *call) portStoreAndFlush(channels, stream handle, i, rank int, remote, value uint64) error {
+	return c.to("store and flush on a stream").port(channels, stream, i, rank).StoreAndFlush(remote, value)
 }
 
-//export capi_port_add
-func capi_port_add(handle, stream C.uintptr_t, i, rank C.int, remote, value C.uint64_t) C.mscclgo_status {
-	return onStream("add on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.Add(uint64(remote), uint64(value))
-	})
+func (c *call) portAdd(channels, stream handle, i, rank int, remote, value uint64) error {
+	return c.to("add on a stream").port(channels, stream, i, rank).Add(remote, value)
 }
 
-//export capi_port_add_and_flush
-func capi_port_add_and_flush(handle, stream C.uintptr_t, i, rank C.int, remote, value C.uint64_t) C.mscclgo_status {
-	return onStream("add and flush on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.AddAndFlush(uint64(remote), uint64(value))
-	})
+func (c *call) portAddAndFlush(channels, stream handle, i, rank int, remote, value uint64) error {
+	return c.to("add and flush on a stream").port(channels, stream, i, rank).AddAndFlush(remote, value)
 }
 
-//export capi_port_exchange
-func capi_port_exchange(handle, stream C.uintptr_t, i, rank C.int, remote, value, local C.uint64_t) C.mscclgo_status {
-	return onStream("exchange on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.Exchange(uint64(remote), uint64(value), uint64(local))
-	})
+func (c *call) portExchange(channels, stream handle, i, rank int, remote, value, local uint64) error {
+	return c.to("exchange on a stream").port(channels, stream, i, rank).Exchange(remote, value, local)
 }
 
-//export capi_port_exchange_and_flush
-func capi_port_exchange_and_flush(handle, stream C.uintptr_t, i, rank C.int, remote, value, local C.uint64_t) C.mscclgo_status {
-	return onStream("exchange and flush on a stream", handle, stream, i, rank, func(to communicator.StreamPort) error {
-		return to.ExchangeAndFlush(uint64(remote), uint64(value), uint64(local))
-	})
+func (c *call) portExchangeAndFlush(channels, stream handle, i, rank int, remote, value, local uint64) error {
+	return c.to("exchange and flush on a stream").port(channels, stream, i, rank).ExchangeAndFlush(remote, value, local)
 }
 
-//export capi_port_signal
-func capi_port_signal(handle, stream C.uintptr_t, i, rank C.int) C.mscclgo_status {
-	return onStream("signal on a stream", handle, stream, i, rank, communicator.StreamPort.Signal)
+func (c *call) portSignal(channels, stream handle, i, rank int) error {
+	return c.to("signal on a stream").port(channels, stream, i, rank).Signal()
 }
 
-//export capi_port_flush
-func capi_port_flush(handle, stream C.uintptr_t, i, rank C.int) C.mscclgo_status {
-	return onStream("flush on a stream", handle, stream, i, rank, communicator.StreamPort.Flush)
+func (c *call) portFlush(channels, stream handle, i, rank int) error {
+	return c.to("flush on a stream").port(channels, stream, i, rank).Flush()
 }
 
-//export capi_port_wait
-func capi_port_wait(handle, stream C.uintptr_t, i, rank C.int) C.mscclgo_status {
-	return onStream("wait on a stream", handle, stream, i, rank, communicator.StreamPort.Wait)
+func (c *call) portWait(channels, stream handle, i, rank int) error {
+	return c.to("wait on a stream").port(channels, stream, i, rank).Wait()
 }

@@ -16,31 +16,21 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-//export capi_proxy_create
-func capi_proxy_create(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	return newProxy(handle, nil, result)
+func (c *call) proxyCreate(group handle, result *handle) error {
+	return c.newProxy(group, nil, result)
 }
 
-//export capi_proxy_create_with_handler
-func capi_proxy_create_with_handler(handle C.uintptr_t, f C.mscclgo_handler, user C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
+func (c *call) proxyCreateWithHandler(group handle, f C.mscclgo_handler, user address, result *handle) error {
 	if f == nil {
-		return call(func() error { return invalid("start a proxy", "the handler is NULL") })
+		return invalid("start a proxy", "the handler is NULL")
 	}
-	return newProxy(handle, func(ctx context.Context, t fifo.Trigger) error { return serve(ctx, f, user, t) }, result)
+	return c.newProxy(group, func(ctx context.Context, t fifo.Trigger) error { return serve(ctx, f, user, t) }, result)
 }
 
-func newProxy(handle C.uintptr_t, handler proxyservice.Handler, result *C.uintptr_t) C.mscclgo_status {
-	const op = "start a proxy"
-	return withGroup(op, handle, func(group *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		p, err := g.comm.ProxyService(context.Background(), proxyservice.ServiceOptions{Handler: handler})
-		if err != nil {
-			return err
-		}
-		objects.add(group, aProxy, p, p.Close).store(result)
-		return nil
+func (c *call) newProxy(of handle, handler proxyservice.Handler, result *handle) error {
+	owner, g := get[*group](c.to("start a proxy"), aGroup, of)
+	return makes(c, result, owner, aProxy, func() (*proxyservice.ProxyService, error) {
+		return g.comm.ProxyService(context.Background(), proxyservice.ServiceOptions{Handler: handler})
 	})
 }
 
@@ -55,7 +45,7 @@ type served struct {
 }
 
 // serve has a handler of C serve a trigger.
-func serve(ctx context.Context, f C.mscclgo_handler, user C.uintptr_t, t fifo.Trigger) error {
+func serve(ctx context.Context, f C.mscclgo_handler, user address, t fifo.Trigger) error {
 	trigger := &C.mscclgo_trigger{a: C.uint64_t(t.A), b: C.uint64_t(t.B), c: C.uint64_t(t.C), detail: C.uint64_t(t.Detail), kind: C.uint32_t(t.Kind)}
 	var why [C.MSCCLGO_WHY_BYTES]C.char
 	at := uintptr(unsafe.Pointer(trigger))
@@ -75,48 +65,36 @@ func serve(ctx context.Context, f C.mscclgo_handler, user C.uintptr_t, t fifo.Tr
 	return errors.New(C.GoString(&why[0]))
 }
 
-//export capi_trigger_ends
-func capi_trigger_ends(trigger *C.mscclgo_trigger, ms C.int64_t, result *C.int) C.mscclgo_status {
-	const op = "wait for the end of a handler"
-	return call(func() error {
-		if err := isNull(op, unsafe.Pointer(trigger), unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		notServed := invalid(op, "no handler serves the trigger: it has returned, or this is a copy")
-		found, ok := serving.Load(uintptr(unsafe.Pointer(trigger)))
-		if !ok {
-			return notServed
-		}
-		handler := found.(*served)
-		wait, cancel := within(ms)
-		defer cancel()
-		if ms != 0 {
-			select {
-			case <-handler.ctx.Done():
-			case <-handler.returned:
-				if handler.ctx.Err() == nil {
-					return notServed
-				}
-			case <-wait.Done():
+func (c *call) triggerEnds(trigger *C.mscclgo_trigger, ms int64, result *C.int) error {
+	need(c.to("wait for the end of a handler"), trigger)
+	need(c, result)
+	notServed := invalid(c.op, "no handler serves the trigger: it has returned, or this is a copy")
+	found, ok := serving.Load(uintptr(unsafe.Pointer(trigger)))
+	if !ok {
+		return notServed
+	}
+	handler := found.(*served)
+	if ms != 0 {
+		select {
+		case <-handler.ctx.Done():
+		case <-handler.returned:
+			if handler.ctx.Err() == nil {
+				return notServed
 			}
+		case <-c.within(ms).Done():
 		}
-		*result = truth(handler.ctx.Err() != nil)
-		return nil
-	})
+	}
+	return put(c, result, truth(handler.ctx.Err() != nil), nil)
 }
 
-// The handle for kernels, in C and in Go. An array of a negative length does not compile.
-var (
-	_ [unsafe.Sizeof(C.mscclgo_fifo_handle{}) - unsafe.Sizeof(devicecode.Fifo{})]byte
-	_ [unsafe.Sizeof(devicecode.Fifo{}) - unsafe.Sizeof(C.mscclgo_fifo_handle{})]byte
-)
+// The handle for kernels, in C and in Go.
+var _ [unsafe.Sizeof(C.mscclgo_fifo_handle{})]byte = [unsafe.Sizeof(devicecode.Fifo{})]byte{}
 
-//export capi_proxy_get_fifo
-func capi_proxy_get_fifo(handle C.uintptr_t, result *C.mscclgo_fifo_handle) C.mscclgo_status {
-	return storeHandle("get the ring of a proxy", aProxy, handle, result, func(p *proxyservice.ProxyService) (devicecode.Fifo, error) { return p.Fifo(), nil })
+func (c *call) proxyGetFifo(proxy handle, result *C.mscclgo_fifo_handle) error {
+	_, p := get[*proxyservice.ProxyService](c.to("get the ring of a proxy"), aProxy, proxy)
+	return putHandle(c, result, p.Fifo(), nil)
 }
 
-//export capi_proxy_destroy
-func capi_proxy_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return destroyAndCollect("destroy a proxy", aProxy, handle) })
+func (c *call) proxyDestroy(proxy handle) error {
+	return c.to("destroy a proxy").destroyAndCollect(aProxy, proxy)
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -21,62 +20,47 @@ import (
 
 const opReform = "re-form a group"
 
-//export capi_group_reform
-func capi_group_reform(handle C.uintptr_t, id *C.char, rank, size C.int, ms C.int64_t) C.mscclgo_status {
-	return call(func() error {
-		if err := isNull(opReform, unsafe.Pointer(id)); err != nil {
-			return err
+func (c *call) groupReform(old handle, id *C.char, rank, size int, ms int64) error {
+	unique := c.to(opReform).uniqueID(id)
+	return c.reform(old, ms, func(ctx context.Context, g *group) (*bootstrap.Bootstrap, error) {
+		o := g.comm.Bootstrap().(*bootstrap.Bootstrap).Options()
+		o.Rank, o.Size, o.ID = rank, size, unique
+		if o.Timeout = maxMilliseconds * time.Millisecond; ms >= 0 && ms < maxMilliseconds {
+			o.Timeout = time.Duration(ms) * time.Millisecond // of 0, ctx has ended
 		}
-		unique, err := bootstrap.ParseUniqueID(C.GoString(id))
-		if err != nil {
-			return err
-		}
-		return reform(handle, ms, func(ctx context.Context, g *group) (*bootstrap.Bootstrap, error) {
-			o := g.comm.Bootstrap().(*bootstrap.Bootstrap).Options()
-			o.Rank, o.Size, o.ID = int(rank), int(size), unique
-			if o.Timeout = maxMilliseconds * time.Millisecond; ms >= 0 && ms < maxMilliseconds {
-				o.Timeout = time.Duration(ms) * time.Millisecond // of 0, ctx has ended
-			}
-			return bootstrap.Connect(ctx, o)
-		})
+		return bootstrap.Connect(ctx, o)
 	})
 }
 
 // reform takes a group to the next one, whose bootstrap connect returns. The handle and the device stay, with
 // all that was made of the device.
-func reform(handle C.uintptr_t, ms C.int64_t, connect func(context.Context, *group) (*bootstrap.Bootstrap, error)) error {
-	return of(opReform, aGroup, handle, func(o *object, g *group) error {
-		if o.parent != nil {
-			return invalid(opReform, "it is a part: re-form the group that it is of, and split that again")
-		}
-		if !g.reforming.TryLock() {
-			return isUsed(opReform, o)
-		}
-		defer g.reforming.Unlock()
-		if objects.group(o) != g {
-			return isUsed(opReform, o) // and has re-formed it
-		}
-		if err := objects.dismissable(opReform, o); err != nil {
-			return err // before the other ranks come
-		}
-		ctx, cancel := within(ms)
-		defer cancel()
-		boot, err := connect(ctx, g)
-		if err != nil {
-			return err
-		}
-		next, err := g.reform(ctx, o, boot)
-		if err != nil {
-			boot.Abort(err) // so that nobody waits for this rank
-			return errors.Join(err, boot.Close())
-		}
-		objects.follow(o, next)
-		collectProxies()
-		if g.below != nil {
-			g.logLeft(g.below())
-		}
-		return nil
-	})
+func (c *call) reform(old handle, ms int64, connect func(context.Context, *group) (*bootstrap.Bootstrap, error)) error {
+	o, g := get[*group](c, aGroup, old)
+	if o.parent != nil {
+		return invalid(c.op, "it is a part: re-form the group that it is of, and split that again")
+	}
+	if !g.reforming.TryLock() {
+		return isUsed(c.op, o)
+	}
+	defer g.reforming.Unlock()
+	if objects.group(o) != g {
+		return isUsed(c.op, o) // and has re-formed it
+	}
+	c.check(objects.dismissable(c.op, o)) // before the other ranks come
+	ctx := c.within(ms)
+	boot, err := connect(ctx, g)
+	c.check(err)
+	next, err := g.reform(ctx, o, boot)
+	if err != nil {
+		boot.Abort(err) // so that nobody waits for this rank
+		return errors.Join(err, boot.Close())
+	}
+	objects.follow(o, next)
+	collectProxies()
+	if g.below != nil {
+		g.logLeft(g.below())
+	}
+	return nil
 }
 
 // reform ends the group, and returns the one that follows it. After an error it may be called again.
@@ -110,19 +94,16 @@ func (g *group) reform(ctx context.Context, o *object, boot *bootstrap.Bootstrap
 	return &group{comm: comm, device: g.device, options: g.options, below: boot.Close, before: cmp.Or(g.runner, g.before)}, nil
 }
 
-//export capi_group_reform_collectives
-func capi_group_reform_collectives(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
-	return withGroup("re-form the collectives of a group", handle, func(_ *object, g *group) error {
-		if _, err := g.collectives(); err != nil {
-			return err
-		}
-		if captured != nil {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			*captured = truth(g.captured)
-		}
-		return nil
-	})
+func (c *call) groupReformCollectives(group handle, captured *C.int) error {
+	g := c.to("re-form the collectives of a group").group(group)
+	_, err := g.collectives()
+	c.check(err)
+	if captured != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		*captured = truth(g.captured)
+	}
+	return nil
 }
 
 // end closes what a call that re-forms the group has taken: all, or what is of some kinds.
@@ -245,21 +226,17 @@ func (t *table) busyStreams(device *object) (all []*gpu.Stream, done func()) {
 
 // carry has f take what a handle stands for to the group that its own was re-formed to, while no other call uses
 // it, and stores whether captured graphs are right, where the caller wants to know.
-func carry[T any](op string, k kind, handle C.uintptr_t, captured *C.int, f func(o *object, value T, owner *object, g *group) (bool, error)) error {
-	o, value, err := objects.find(op, k, handle)
-	if err != nil {
-		return err
-	}
+func carry[T any](c *call, k kind, h handle, captured *C.int, f func(o *object, value T, owner *object, g *group) (bool, error)) error {
+	o, value, err := objects.find(c.op, k, h)
+	c.check(err)
 	defer o.done()
 	if !o.users.CompareAndSwap(1, changing) {
-		return isUsed(op, o)
+		return isUsed(c.op, o)
 	}
 	defer o.users.Store(1)
 	owner := objects.owner(o)
 	right, err := f(o, value.(T), owner, objects.group(owner))
-	if err != nil {
-		return err
-	}
+	c.check(err)
 	o.left.Store(false)
 	if captured != nil {
 		*captured = truth(right)
@@ -277,31 +254,23 @@ func (t *table) owner(o *object) *object {
 	return o
 }
 
-//export capi_memory_channels_reform
-func capi_memory_channels_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
-	return call(func() error {
-		return carry("re-form memory channels", memoryChannels, handle, captured, func(_ *object, m *communicator.MemoryChannels, _ *object, g *group) (bool, error) {
-			return m.Reform(context.Background(), g.comm)
-		})
+func (c *call) memoryChannelsReform(channels handle, captured *C.int) error {
+	return carry(c.to("re-form memory channels"), memoryChannels, channels, captured, func(_ *object, m *communicator.MemoryChannels, _ *object, g *group) (bool, error) {
+		return m.Reform(context.Background(), g.comm)
 	})
 }
 
-//export capi_port_channels_reform
-func capi_port_channels_reform(handle, proxy C.uintptr_t, captured *C.int) C.mscclgo_status {
-	const op = "re-form port channels"
-	return call(func() error {
-		return of(op, aProxy, proxy, func(service *object, s *proxyservice.ProxyService) error {
-			return carry(op, portChannels, handle, captured, func(o *object, p ports, owner *object, g *group) (bool, error) {
-				if service.parent != owner {
-					return false, invalid(op, "the proxy is another group's")
-				}
-				right, err := p.Reform(context.Background(), g.comm, s)
-				if err == nil {
-					objects.give(o, service)
-				}
-				return right, err
-			})
-		})
+func (c *call) portChannelsReform(channels, proxy handle, captured *C.int) error {
+	service, s := get[*proxyservice.ProxyService](c.to("re-form port channels"), aProxy, proxy)
+	return carry(c, portChannels, channels, captured, func(o *object, p ports, owner *object, g *group) (bool, error) {
+		if service.parent != owner {
+			return false, invalid(c.op, "the proxy is another group's")
+		}
+		right, err := p.Reform(context.Background(), g.comm, s)
+		if err == nil {
+			objects.give(o, service)
+		}
+		return right, err
 	})
 }
 
@@ -312,38 +281,27 @@ func (t *table) give(o, parent *object) {
 	t.move(o, parent)
 }
 
-//export capi_peer_memory_reform
-func capi_peer_memory_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
-	return call(func() error {
-		return carry("re-form peer memory", aPeerMemory, handle, captured, func(_ *object, m *peerMemory, _ *object, g *group) (bool, error) {
-			return m.peers.Reform(context.Background(), g.comm)
-		})
+func (c *call) peerMemoryReform(memory handle, captured *C.int) error {
+	return carry(c.to("re-form peer memory"), aPeerMemory, memory, captured, func(_ *object, m *peerMemory, _ *object, g *group) (bool, error) {
+		return m.peers.Reform(context.Background(), g.comm)
 	})
 }
 
-//export capi_prepared_reform
-func capi_prepared_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
-	const op = "re-form a prepared collective"
-	return call(func() error {
-		return carry(op, aPrepared, handle, captured, func(o *object, p *prepared, owner *object, g *group) (bool, error) {
-			r, err := g.collectives()
-			if err != nil {
-				return false, err
+func (c *call) preparedReform(h handle, captured *C.int) error {
+	return carry(c.to("re-form a prepared collective"), aPrepared, h, captured, func(o *object, p *prepared, owner *object, g *group) (bool, error) {
+		r, err := g.collectives()
+		c.check(err)
+		// As mscclgo_prepare does, which newcomers call. A call of the group that it is of asks nobody.
+		if o.left.Load() {
+			c.check(p.agree(c, owner, r, nil))
+		}
+		var wrong error
+		for _, m := range p.memories {
+			if wrong == nil {
+				_, wrong = m.of(c, owner, r)
 			}
-			// As mscclgo_prepare does, which newcomers call. A call of the group that it is of asks nobody.
-			if o.left.Load() {
-				if err := p.agree(op, owner, r, nil); err != nil {
-					return false, err
-				}
-			}
-			var wrong error
-			for _, m := range p.memories {
-				if wrong == nil {
-					_, wrong = m.of(op, owner, r)
-				}
-			}
-			right, err := p.operation.Reform(context.Background()) // which tells the other ranks what is wrong
-			return right, cmp.Or(wrong, err)
-		})
+		}
+		right, err := p.operation.Reform(context.Background()) // which tells the other ranks what is wrong
+		return right, cmp.Or(wrong, err)
 	})
 }

@@ -6,43 +6,35 @@ import "C"
 import (
 	"context"
 	"io"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
-//export capi_run
-func capi_run(ranks C.int, command **C.char, signals C.int, code *C.int) C.mscclgo_status {
-	const op = "run ranks"
-	return call(func() error {
-		if err := isNull(op, unsafe.Pointer(command), unsafe.Pointer(code)); err != nil {
-			return err
-		}
-		*code = 1
-		argv := texts(command)
-		if len(argv) == 0 {
-			return invalid(op, "the command has no program")
-		}
-		readEnvironment()
-		numbers, stop, err := readSignals(int(signals))
-		if err != nil {
-			return err
-		}
-		defer stop()
-		result, err := launcher.Run(context.Background(), launcher.Options{
-			Ranks:   int(ranks),
-			Program: argv[0],
-			Args:    argv[1:],
-			Stdout:  descriptor(unix.Stdout),
-			Stderr:  descriptor(unix.Stderr),
-			Logger:  logger(),
-			Signals: numbers,
-		})
-		*code = C.int(result)
-		return err
+func (c *call) run(ranks int, command **C.char, signals int, code *C.int) error {
+	need(c.to("run ranks"), command)
+	need(c, code)
+	*code = 1
+	argv := texts(command)
+	if len(argv) == 0 {
+		return invalid(c.op, "the command has no program")
+	}
+	readEnvironment()
+	numbers, stop, err := readSignals(signals)
+	c.check(err)
+	defer stop()
+	result, err := launcher.Run(context.Background(), launcher.Options{
+		Ranks:   ranks,
+		Program: argv[0],
+		Args:    argv[1:],
+		Stdout:  descriptor(unix.Stdout),
+		Stderr:  descriptor(unix.Stderr),
+		Logger:  logger(),
+		Signals: numbers,
 	})
+	*code = C.int(result)
+	return err
 }
 
 // descriptor writes to a descriptor of the process's. An os.File of standard output would end the process when

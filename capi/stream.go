@@ -5,36 +5,27 @@ import "C"
 
 import (
 	"time"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-//export capi_stream_create
-func capi_stream_create(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	return newStream("make a stream", handle, result, true, (*gpu.Device).NewStream)
+func (c *call) streamCreate(device handle, result *handle) error {
+	return c.to("make a stream").newStream(device, result, true, (*gpu.Device).NewStream)
 }
 
-//export capi_stream_wrap
-func capi_stream_wrap(handle, foreign C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	return newStream("wrap a stream", handle, result, false, func(d *gpu.Device) (*gpu.Stream, error) { return d.WrapStream(uintptr(foreign)) })
+func (c *call) streamWrap(device handle, foreign address, result *handle) error {
+	return c.to("wrap a stream").newStream(device, result, false, func(d *gpu.Device) (*gpu.Stream, error) { return d.WrapStream(uintptr(foreign)) })
 }
 
-func newStream(op string, handle C.uintptr_t, result *C.uintptr_t, ours bool, get func(*gpu.Device) (*gpu.Stream, error)) C.mscclgo_status {
-	return withDevice(op, handle, func(o *object, d *gpu.Device) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		if err := objects.sweep(o); err != nil {
-			return err
-		}
-		s, err := get(d)
-		if err != nil {
-			return err
-		}
+func (c *call) newStream(device handle, result *handle, ours bool, f func(*gpu.Device) (*gpu.Stream, error)) error {
+	o, d := c.device(device)
+	need(c, result)
+	c.check(objects.sweep(o))
+	s, err := f(d)
+	if err == nil {
 		objects.addStream(o, s, ours).store(result)
-		return nil
-	})
+	}
+	return err
 }
 
 // busy reports whether an object is a stream that has work. Of one that captures nothing is known.
@@ -63,55 +54,26 @@ func stopCapture(o *object) error {
 	return g.Close()
 }
 
-//export capi_stream_destroy
-func capi_stream_destroy(handle C.uintptr_t) C.mscclgo_status {
-	const op = "destroy a stream"
-	return call(func() error {
-		o, err := objects.use(op, aStream, handle)
-		if err != nil {
-			return err
-		}
-		if o.ours && busy(o) {
-			return objects.retire(op, o)
-		}
-		return objects.close(op, o)
-	})
+func (c *call) streamDestroy(stream handle) error {
+	o, err := objects.use(c.to("destroy a stream").op, aStream, stream)
+	c.check(err)
+	if o.ours && busy(o) {
+		return objects.retire(c.op, o)
+	}
+	return objects.close(c.op, o)
 }
 
-//export capi_stream_handle
-func capi_stream_handle(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "get the handle of a stream"
-	return withStream(op, handle, func(_ *object, s *gpu.Stream) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		*result = C.uintptr_t(s.Handle())
-		return nil
-	})
+func (c *call) streamHandle(stream handle, result *address) error {
+	return put(c, result, address(c.to("get the handle of a stream").stream(stream).Handle()), nil)
 }
 
-//export capi_stream_synchronize
-func capi_stream_synchronize(handle C.uintptr_t, ms C.int64_t) C.mscclgo_status {
-	return withStream("synchronize a stream", handle, func(_ *object, s *gpu.Stream) error {
-		ctx, cancel := within(ms)
-		defer cancel()
-		return s.Synchronize(ctx)
-	})
+func (c *call) streamSynchronize(stream handle, ms int64) error {
+	return c.to("synchronize a stream").stream(stream).Synchronize(c.within(ms))
 }
 
-//export capi_stream_query
-func capi_stream_query(handle C.uintptr_t, done *C.int) C.mscclgo_status {
-	const op = "query a stream"
-	return withStream(op, handle, func(_ *object, s *gpu.Stream) error {
-		if err := isNull(op, unsafe.Pointer(done)); err != nil {
-			return err
-		}
-		is, err := s.Query()
-		if err == nil {
-			*done = truth(is)
-		}
-		return err
-	})
+func (c *call) streamQuery(stream handle, done *C.int) error {
+	is, err := c.to("query a stream").stream(stream).Query()
+	return put(c, done, truth(is), err)
 }
 
 func truth(is bool) C.int {
@@ -121,160 +83,68 @@ func truth(is bool) C.int {
 	return 0
 }
 
-//export capi_stream_copy
-func capi_stream_copy(handle, to C.uintptr_t, toOffset C.uint64_t, from C.uintptr_t, fromOffset, bytes C.uint64_t) C.mscclgo_status {
-	const op = "queue a copy"
-	return withStream(op, handle, func(_ *object, s *gpu.Stream) error {
-		return of(op, aBuffer, to, func(_ *object, dst *gpu.Buffer) error {
-			return of(op, aBuffer, from, func(_ *object, src *gpu.Buffer) error {
-				return s.Copy(dst, uint64(toOffset), src, uint64(fromOffset), uint64(bytes))
-			})
-		})
-	})
+func (c *call) streamCopy(stream, to handle, toOffset uint64, from handle, fromOffset, bytes uint64) error {
+	s, dst, src := c.to("queue a copy").stream(stream), c.buffer(to), c.buffer(from)
+	return s.Copy(dst, toOffset, src, fromOffset, bytes)
 }
 
-//export capi_stream_fill
-func capi_stream_fill(handle, to C.uintptr_t, offset C.uint64_t, value C.int, bytes C.uint64_t) C.mscclgo_status {
-	const op = "queue a fill"
-	return withStream(op, handle, func(_ *object, s *gpu.Stream) error {
-		return of(op, aBuffer, to, func(_ *object, dst *gpu.Buffer) error {
-			if value < 0 || value > 255 {
-				return invalid(op, "%d is not the value of a byte, 0 to 255", int(value))
-			}
-			return s.Fill(dst, uint64(offset), byte(value), uint64(bytes))
-		})
-	})
+func (c *call) streamFill(stream, to handle, offset uint64, value int, bytes uint64) error {
+	s, dst := c.to("queue a fill").stream(stream), c.buffer(to)
+	if value < 0 || value > 255 {
+		return invalid(c.op, "%d is not the value of a byte, 0 to 255", value)
+	}
+	return s.Fill(dst, offset, byte(value), bytes)
 }
 
-//export capi_stream_begin_capture
-func capi_stream_begin_capture(handle C.uintptr_t) C.mscclgo_status {
-	return withStream("begin a capture", handle, func(_ *object, s *gpu.Stream) error { return s.BeginCapture() })
+func (c *call) streamBeginCapture(stream handle) error {
+	return c.to("begin a capture").stream(stream).BeginCapture()
 }
 
-//export capi_stream_end_capture
-func capi_stream_end_capture(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "end a capture"
-	return withStream(op, handle, func(o *object, s *gpu.Stream) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		g, err := s.EndCapture()
-		if err != nil {
-			return err
-		}
-		// The stream is of a device, which its call of this function keeps.
-		objects.add(o.parent, aGraph, g, g.Close).store(result)
-		return nil
-	})
+func (c *call) streamEndCapture(stream handle, result *handle) error {
+	o, s := get[*gpu.Stream](c.to("end a capture"), aStream, stream)
+	// The stream is of a device, which its call of this function keeps.
+	return makes(c, result, o.parent, aGraph, s.EndCapture)
 }
 
-//export capi_graph_launch
-func capi_graph_launch(handle, stream C.uintptr_t) C.mscclgo_status {
-	const op = "launch a graph"
-	return withStream(op, stream, func(_ *object, s *gpu.Stream) error {
-		return of(op, aGraph, handle, func(_ *object, g *gpu.Graph) error { return g.Launch(s) })
-	})
+func (c *call) graphLaunch(graph, stream handle) error {
+	s := c.to("launch a graph").stream(stream)
+	_, g := get[*gpu.Graph](c, aGraph, graph)
+	return g.Launch(s)
 }
 
-//export capi_graph_destroy
-func capi_graph_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a graph", aGraph, handle) })
+func (c *call) eventCreate(device handle, result *handle) error {
+	o, d := c.to("make an event").device(device)
+	return makes(c, result, o, anEvent, d.NewEvent)
 }
 
-//export capi_event_create
-func capi_event_create(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	return newEvent("make an event", handle, result, (*gpu.Device).NewEvent)
+func (c *call) eventWrap(device handle, foreign address, result *handle) error {
+	o, d := c.to("wrap an event").device(device)
+	return makes(c, result, o, anEvent, func() (*gpu.Event, error) { return d.WrapEvent(uintptr(foreign)) })
 }
 
-//export capi_event_wrap
-func capi_event_wrap(handle, foreign C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	return newEvent("wrap an event", handle, result, func(d *gpu.Device) (*gpu.Event, error) { return d.WrapEvent(uintptr(foreign)) })
+func (c *call) eventHandle(event handle, result *address) error {
+	return put(c, result, address(c.to("get the handle of an event").event(event).Handle()), nil)
 }
 
-//export capi_event_handle
-func capi_event_handle(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "get the handle of an event"
-	return withEvent(op, handle, func(_ *object, e *gpu.Event) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		*result = C.uintptr_t(e.Handle())
-		return nil
-	})
+func (c *call) eventRecord(event, stream handle) error {
+	return c.to("record an event").stream(stream).Record(c.event(event))
 }
 
-func newEvent(op string, handle C.uintptr_t, result *C.uintptr_t, get func(*gpu.Device) (*gpu.Event, error)) C.mscclgo_status {
-	return withDevice(op, handle, func(o *object, d *gpu.Device) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		e, err := get(d)
-		if err != nil {
-			return err
-		}
-		objects.add(o, anEvent, e, e.Close).store(result)
-		return nil
-	})
+func (c *call) eventWait(event, stream handle) error {
+	return c.to("wait for an event").stream(stream).Wait(c.event(event))
 }
 
-//export capi_event_destroy
-func capi_event_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy an event", anEvent, handle) })
+func (c *call) eventSynchronize(event handle, ms int64) error {
+	return c.to("synchronize an event").event(event).Synchronize(c.within(ms))
 }
 
-//export capi_event_record
-func capi_event_record(handle, stream C.uintptr_t) C.mscclgo_status {
-	const op = "record an event"
-	return withStream(op, stream, func(_ *object, s *gpu.Stream) error {
-		return of(op, anEvent, handle, func(_ *object, e *gpu.Event) error { return s.Record(e) })
-	})
+func (c *call) eventQuery(event handle, reached *C.int) error {
+	is, err := c.to("query an event").event(event).Query()
+	return put(c, reached, truth(is), err)
 }
 
-//export capi_event_wait
-func capi_event_wait(handle, stream C.uintptr_t) C.mscclgo_status {
-	const op = "wait for an event"
-	return withStream(op, stream, func(_ *object, s *gpu.Stream) error {
-		return of(op, anEvent, handle, func(_ *object, e *gpu.Event) error { return s.Wait(e) })
-	})
-}
-
-//export capi_event_synchronize
-func capi_event_synchronize(handle C.uintptr_t, ms C.int64_t) C.mscclgo_status {
-	return withEvent("synchronize an event", handle, func(_ *object, e *gpu.Event) error {
-		ctx, cancel := within(ms)
-		defer cancel()
-		return e.Synchronize(ctx)
-	})
-}
-
-//export capi_event_query
-func capi_event_query(handle C.uintptr_t, reached *C.int) C.mscclgo_status {
-	const op = "query an event"
-	return withEvent(op, handle, func(_ *object, e *gpu.Event) error {
-		if err := isNull(op, unsafe.Pointer(reached)); err != nil {
-			return err
-		}
-		is, err := e.Query()
-		if err == nil {
-			*reached = truth(is)
-		}
-		return err
-	})
-}
-
-//export capi_event_elapsed
-func capi_event_elapsed(start, end C.uintptr_t, ms *C.double) C.mscclgo_status {
-	const op = "get the time between two events"
-	return withEvent(op, start, func(_ *object, first *gpu.Event) error {
-		return of(op, anEvent, end, func(_ *object, last *gpu.Event) error {
-			if err := isNull(op, unsafe.Pointer(ms)); err != nil {
-				return err
-			}
-			took, err := last.Since(first)
-			if err == nil {
-				*ms = C.double(float64(took) / float64(time.Millisecond))
-			}
-			return err
-		})
-	})
+func (c *call) eventElapsed(start, end handle, ms *C.double) error {
+	first, last := c.to("get the time between two events").event(start), c.event(end)
+	took, err := last.Since(first)
+	return put(c, ms, C.double(float64(took)/float64(time.Millisecond)), err)
 }

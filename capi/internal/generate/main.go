@@ -11,6 +11,7 @@ import (
 // generated has what is written, by the names of the files under the root of the repository.
 var generated = map[string]func(*header) string{
 	"capi/exports.c":            functionsOfC,
+	"capi/exports.go":           functionsOfGo,
 	"python/mscclgo/_header.py": declarationsOfPython,
 }
 
