@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/watch"
@@ -154,9 +155,12 @@ func (k *call) exchange(ctx context.Context, mine []byte) (all [][]byte, err err
 	}
 	done := f.observer.exchange(k.name == closing)
 	k.c.meet(func() { all, err = k.c.boot.AllGather(ctx, mine) })
-	done(err)
-	if k.name != closing {
-		err = f.explain(err)
+	lasted := done(err)
+	if o := f.observer; k.name != closing && errors.Is(err, mscclgo.ErrTimeout) {
+		err = o.overdue("communicator: exchange", err, lasted, func(s *watch.Status, now time.Time) { o.exchanging.describe(s, now) })
+		if cause := f.err(); cause != nil {
+			err = cause
+		}
 	}
 	return all, err
 }

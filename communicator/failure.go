@@ -129,7 +129,7 @@ func (f *failure) look() {
 		return
 	}
 	f.observer.tick(f.notes)
-	v, awaited := f.observer.judge(channel, peer)
+	v, awaited := f.observer.judgeWait(channel, peer)
 	f.blame(mscclgo.ErrTimeout, waitOp, v, awaited)
 }
 

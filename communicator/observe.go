@@ -524,26 +524,17 @@ func (o *observer) ranks(now time.Time) []watch.Rank {
 	return ranks
 }
 
-// judge returns the verdict of waits that have passed their deadline, one of which is
+// judgeWait returns the verdict of waits of kernels that have passed their deadline, one of which is
 // this rank's, for a channel and a peer as handles have them.
-func (o *observer) judge(channel, peer int) (v watch.Verdict, awaited int) {
-	outer := o.outerGroup()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	wait := o.waitOf(channel, peer)
-	wait.Ended, wait.For = true, o.c.options.Timeout
-	ranks := make([]watch.Rank, o.c.Size())
-	if o.board != nil {
-		ranks = o.ranks(o.now())
-	}
-	me := &ranks[o.c.Rank()]
-	if me.Status == nil {
-		me.Status = &watch.Status{}
-	}
-	if !slices.ContainsFunc(me.Waits, func(w watch.Wait) bool { return w.Ended && w.Where == watch.Here }) {
-		me.Waits = append(me.Waits, wait)
-	}
-	return o.verdict(ranks, outer), wait.Peer
+func (o *observer) judgeWait(channel, peer int) (v watch.Verdict, awaited int) {
+	v, _ = o.judge(func(s *watch.Status, _ time.Time) {
+		w := o.waitOf(channel, peer)
+		w.Ended, w.For, awaited = true, o.c.options.Timeout, w.Peer
+		if !slices.ContainsFunc(s.Waits, func(w watch.Wait) bool { return w.Ended && w.Where == watch.Here }) {
+			s.Waits = append(s.Waits, w)
+		}
+	})
+	return v, awaited
 }
 
 // setHostRanks sets the ranks of the host group.

@@ -19,13 +19,13 @@ type ownExchange struct {
 }
 
 // exchange notes that this rank begins its next exchange, by which it closes the group or not. done is called with the
-// exchange's error when that is over.
-func (o *observer) exchange(closes bool) (done func(error)) {
+// exchange's error when that is over, and returns how long it lasted if its deadline has passed.
+func (o *observer) exchange(closes bool) (done func(error) time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.exchanging = ownExchange{number: o.exchanging.number + 1, since: o.now(), closes: closes}
 	number := o.exchanging.number
-	return func(err error) {
+	return func(err error) time.Duration {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		switch {
@@ -35,14 +35,8 @@ func (o *observer) exchange(closes bool) (done func(error)) {
 		default:
 			o.exchanging.since = time.Time{}
 		}
+		return o.exchanging.ended.Sub(o.exchanging.since)
 	}
-}
-
-// exchanged returns how long the exchange lasted whose deadline has passed.
-func (o *observer) exchanged() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.exchanging.ended.Sub(o.exchanging.since)
 }
 
 // describe adds the exchange to this rank's status.
@@ -56,61 +50,43 @@ func (e ownExchange) describe(s *watch.Status, now time.Time) {
 	}
 }
 
-// judgeNow returns the verdict of a wait of this rank's on the host, whose deadline has passed. describe
-// brings the rank's status up to date; mu is held.
-func (o *observer) judgeNow(describe func(s *watch.Status, now time.Time)) (watch.Verdict, bool) {
+// judge returns the verdict of a wait of this rank's that has passed its deadline, and reports whether what other ranks tell is
+// known. describe has the wait in the rank's status; mu is held.
+func (o *observer) judge(describe func(s *watch.Status, now time.Time)) (v watch.Verdict, known bool) {
 	outer := o.outerGroup()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.board == nil {
-		return watch.Verdict{}, false
+	ranks, now := make([]watch.Rank, o.c.Size()), o.now()
+	if known = o.board != nil; known {
+		ranks = o.ranks(now)
 	}
-	now := o.now()
-	ranks := o.ranks(now)
-	if me := &ranks[o.c.Rank()]; me.Status != nil {
-		describe(me.Status, now)
+	me := &ranks[o.c.Rank()]
+	if me.Status == nil {
+		me.Status = &watch.Status{}
 	}
-	return o.verdict(ranks, outer), true
-}
-
-// verdict judges what is known of all ranks.
-func (o *observer) verdict(ranks []watch.Rank, outer watch.OuterGroup) watch.Verdict {
-	return watch.JudgePart(ranks, outer, watch.Limits{Silence: max(o.heartbeat, 0), Stuck: o.stuck()})
+	describe(me.Status, now)
+	return watch.JudgePart(ranks, outer, watch.Limits{Silence: max(o.heartbeat, 0), Stuck: o.stuck()}), known
 }
 
 // stuck is how long a wait or a handler that a failed wait leads to has lasted to count.
 func (o *observer) stuck() time.Duration { return min(o.c.options.Timeout/4, mostStuck) }
 
-// explain returns the error of an exchange. Where its deadline has passed, the rank that
-// the bootstrap awaited may wait itself: the error names the cause.
-func (f *failure) explain(err error) error {
-	if !errors.Is(err, mscclgo.ErrTimeout) {
-		return err
-	}
+// overdue returns the error of a wait of this rank's on the host, in op, that has ended with err and lasted for so long. Where its deadline has
+// passed, the rank that err names may wait itself: the error names the verdict's culprit, or ranks that wait for each other,
+// if there are such. describe is for judge.
+func (o *observer) overdue(op string, err error, lasted time.Duration, describe func(s *watch.Status, now time.Time)) error {
 	select {
-	case <-f.boot.Done(): // a wait of a kernel, perhaps, has told the same
-		return f.err()
-	case <-time.After(f.observer.ask()): // for all ranks to report what they wait for
+	case <-o.c.boot.Done(): // a wait of a kernel, perhaps, has told the same
+		return err
+	case <-time.After(o.ask()): // for all ranks to report what they wait for
 	}
-	if cause := f.err(); cause != nil {
-		return cause
-	}
-	o := f.observer
-	if o.exchanged() < o.stuck() {
+	if lasted < o.stuck() {
 		return err // of a context that ended before anybody was late
 	}
-	if v, ok := o.judgeNow(func(s *watch.Status, now time.Time) { o.exchanging.describe(s, now) }); ok {
-		return o.overdue("communicator: exchange", v, err)
-	}
-	return err
-}
-
-// overdue returns the error of a wait on the host whose deadline has passed, by which it has ended with err:
-// one that names the verdict's culprit, or ranks that wait for each other, if there are such.
-func (o *observer) overdue(op string, v watch.Verdict, err error) error {
+	v, known := o.judge(describe)
 	rank, text := o.c.Rank(), fmt.Sprintf("%s (%v)", v.Text, err)
 	switch {
-	case v.Culprit == mscclgo.NoRank && !v.Outside && !v.Cycle:
+	case !known || v.Culprit == mscclgo.NoRank && !v.Outside && !v.Cycle:
 		return err
 	case v.Culprit == rank || v.Cycle: // the peer that err names is not to blame
 		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", o.judged(v, mscclgo.NoRank, text, nil)).At(rank, mscclgo.NoRank)

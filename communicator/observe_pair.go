@@ -81,18 +81,7 @@ func (c *Communicator) waitIn(name, op string, peer int, part func() error) erro
 		o.pairDone(p)
 		return err
 	}
-	if o.pairEnded(p) < o.stuck() {
-		return err
-	}
-	select {
-	case <-c.boot.Done():
-		return err
-	case <-time.After(o.ask()): // for all ranks to report what they wait for
-	}
-	if v, ok := o.judgeNow(p.describe); ok {
-		return o.overdue(op, v, err)
-	}
-	return err
+	return o.overdue(op, err, o.pairEnded(p), p.describe)
 }
 
 // describe adds the call, whose deadline has passed, to this rank's status.
