@@ -97,8 +97,7 @@ type Pipes struct {
 	pool        *registeredmem.Memory // with the ends of this rank, or nil where it has none
 	buffer      *registeredmem.Memory // options.Buffer, or nil
 	ends        []*pipeEnd
-	reserved    int // of the ends, for how many the service keeps room
-	kept        int // for how many memories of theirs
+	room        native.Room // for the ends in the service
 	connections []*connection.Connection
 	handles     piece
 	set         devicecode.PipeSet
@@ -166,7 +165,7 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 // before Open.
 func newPipes(c *Communicator, o PipeOptions) *Pipes {
 	o.To, o.From = slices.Clone(o.To), slices.Clone(o.From)
-	return &Pipes{options: o.withDefaults(), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
+	return &Pipes{options: o.withDefaults(), room: native.RoomIn(o.Service), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
 }
 
 // PipeBytes returns the bytes of the pool that this rank needs for the pipes of the options.
@@ -346,10 +345,9 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 				return nil, err
 			}
 			// While all ranks wait for each other's offers: none would come to a peer that waits to connect.
-			if err = native.ReserveSemaphore(o.Service); err != nil {
+			if err = p.room.Semaphore(); err != nil {
 				return nil, err
 			}
-			p.reserved++
 		}
 		offer.ends = append(offer.ends, one)
 	}
@@ -358,17 +356,17 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 
 // keep has the service keep room for the memories of ends by a port: this rank's, and each peer's pool and buffer,
 // which are not known yet.
-func (p *Pipes) keep() (err error) {
+func (p *Pipes) keep() error {
 	peers := map[int]bool{}
 	for _, e := range p.ends {
 		if e.port && e.peer != p.sems.c.Rank() {
 			peers[e.peer] = true
 		}
 	}
-	if slices.ContainsFunc(p.ends, func(e *pipeEnd) bool { return e.port }) {
-		p.kept, err = native.ReserveMemories(p.options.Service, []*registeredmem.Memory{p.pool, p.buffer}, 2*len(peers))
+	if !slices.ContainsFunc(p.ends, func(e *pipeEnd) bool { return e.port }) {
+		return nil
 	}
-	return err
+	return p.room.Memories([]*registeredmem.Memory{p.pool, p.buffer}, 2*len(peers))
 }
 
 // describe returns the description of a memory, empty for nil.
@@ -621,14 +619,12 @@ func (p *Pipes) serve() error {
 			continue
 		}
 		e.waits = nil
-		p.reserved--
 		memories := []*registeredmem.Memory{w.config.Peer.Memory, w.config.Own.Memory}
 		if w.config.Sends {
 			memories = append(memories, w.config.Buffer, w.config.Source)
 		}
-		n, err := native.AddReservedMemories(p.options.Service, memories)
-		p.kept -= n
-		if err = errors.Join(native.AddReserved(p.options.Service, w.semaphore), err); err != nil {
+		err := p.room.Add(w.semaphore, memories)
+		if err != nil {
 			return err
 		}
 		if e.pipe, err = p.options.Service.Pipe(w.semaphore, w.config); err != nil {
@@ -659,13 +655,7 @@ func (p *Pipes) show() error {
 
 // unreserve leaves the service's room for ends that it does not serve to others.
 func (p *Pipes) unreserve() {
-	for ; p.reserved > 0; p.reserved-- {
-		native.Unreserve(p.options.Service)
-	}
-	if p.kept > 0 {
-		native.UnreserveMemories(p.options.Service, p.kept)
-		p.kept = 0
-	}
+	p.room.Leave()
 	for _, e := range p.ends {
 		e.waits = nil
 	}

@@ -103,8 +103,7 @@ type PortChannels struct {
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
 	waits       []*waitingChannel      // likewise, for the service to have them; nil: it has, or none is there
-	reserved    int                    // for how many the service keeps room
-	kept        int                    // for how many memories of theirs
+	room        native.Room            // for those in the service
 	handles     piece
 	peers       *PeerMemory
 	mine        *registeredmem.Memory // local
@@ -153,7 +152,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		}
 		return nil, err
 	}
-	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, peers: peers, kernels: kernels, closing: new(sync.Mutex)}
+	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, room: native.RoomIn(s), peers: peers, kernels: kernels, closing: new(sync.Mutex)}
 	k = k.then("connect port channels")
 	endpoints, mine, err := p.offer()
 	defer func() {
@@ -232,7 +231,7 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.kept, err = p.keep(); err != nil {
+	if err := p.keep(); err != nil {
 		return nil, nil, err
 	}
 	w := wire.NewWriter(len(words))
@@ -253,28 +252,27 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 			}
 			w.Blob(b)
 			// While all ranks wait for each other's offers: none would come to a peer that waits to connect.
-			if err := native.ReserveSemaphore(p.service); err != nil {
+			if err := p.room.Semaphore(); err != nil {
 				return endpoints, nil, err
 			}
-			p.reserved++
 		}
 	}
 	return endpoints, w.Bytes(), nil
 }
 
-// keep has the service keep room for the memories of the channels, and returns for how many.
-func (p *PortChannels) keep() (int, error) {
+// keep has the service keep room for the memories of the channels.
+func (p *PortChannels) keep() error {
 	if len(p.Ranks) == 0 {
-		return 0, nil
+		return nil
 	}
 	var memories []*registeredmem.Memory
 	for _, rank := range p.Ranks {
 		memories = append(memories, p.peers.Memories[rank])
 	}
 	if p.options.Inbox != nil {
-		return native.ReserveMemories(p.service, memories, 1) // the local one is not registered yet
+		return p.room.Memories(memories, 1) // the local one is not registered yet
 	}
-	return native.ReserveMemories(p.service, append(memories, p.peers.Memories[p.sems.c.Rank()]), 0)
+	return p.room.Memories(append(memories, p.peers.Memories[p.sems.c.Rank()]), 0)
 }
 
 // decode decodes a peer's offer: where its semaphores are, and its endpoints of the
@@ -395,10 +393,8 @@ func (p *PortChannels) show() error {
 	values := make([]devicecode.PortChannel, len(p.waits))
 	for at, w := range p.waits {
 		p.waits[at] = nil
-		p.reserved--
-		n, err := native.AddReservedMemories(p.service, []*registeredmem.Memory{w.to, p.mine})
-		p.kept -= n
-		if err = errors.Join(native.AddReserved(p.service, w.semaphore), err); err != nil {
+		err := p.room.Add(w.semaphore, []*registeredmem.Memory{w.to, p.mine})
+		if err != nil {
 			return err
 		}
 		if p.channels[at], err = p.service.PortChannel(w.semaphore, w.to, p.mine); err != nil {
@@ -411,13 +407,7 @@ func (p *PortChannels) show() error {
 
 // unreserve leaves the service's room for channels that it does not serve to others.
 func (p *PortChannels) unreserve() {
-	for ; p.reserved > 0; p.reserved-- {
-		native.Unreserve(p.service)
-	}
-	if p.kept > 0 {
-		native.UnreserveMemories(p.service, p.kept)
-		p.kept = 0
-	}
+	p.room.Leave()
 	clear(p.waits)
 }
 

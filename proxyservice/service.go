@@ -109,8 +109,8 @@ type ProxyService struct {
 	memories   map[*registeredmem.Memory]uint16
 	semaphores map[*semaphore.Host2Device]uint16
 	links      map[*connection.Connection]*link
-	reserved   int // semaphores and connections that will be added; see native.ReserveSemaphore
-	kept       int // memories that will be added; see native.ReserveMemories
+	reserved   int // semaphores and connections that will be added; see native.Room
+	kept       int // memories that will be added; see native.Room
 	closed     bool
 
 	freeing sync.Mutex // held by Close from when the proxy has ended
@@ -297,75 +297,6 @@ func (s *ProxyService) room(connects bool) error {
 	return nil
 }
 
-// reserve implements native.ReserveSemaphore.
-func (s *ProxyService) reserve() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.room(true)
-	if err == nil {
-		s.reserved++
-	}
-	return err
-}
-
-// addReserved implements native.AddReserved.
-func (s *ProxyService) addReserved(sem *semaphore.Host2Device) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reserved--
-	_, err := s.addSemaphore(sem)
-	return err
-}
-
-// unreserve implements native.Unreserve.
-func (s *ProxyService) unreserve() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reserved--
-}
-
-// reserveMemories implements native.ReserveMemories.
-func (s *ProxyService) reserveMemories(memories []*registeredmem.Memory, more int) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fresh := map[*registeredmem.Memory]bool{}
-	for _, m := range memories {
-		if _, known := s.memories[m]; m != nil && !known {
-			fresh[m] = true
-		}
-	}
-	n := len(fresh) + more
-	if err := s.roomForMemories(n); err != nil {
-		return 0, err
-	}
-	s.kept += n
-	return n, nil
-}
-
-// addReservedMemories implements native.AddReservedMemories.
-func (s *ProxyService) addReservedMemories(memories []*registeredmem.Memory) (n int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range memories {
-		if _, known := s.memories[m]; m == nil || known {
-			continue
-		}
-		s.kept--
-		n++
-		if _, err := s.addMemory(m); err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-// unreserveMemories implements native.UnreserveMemories.
-func (s *ProxyService) unreserveMemories(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kept -= n
-}
-
 // BasePortChannel returns a channel of a semaphore whose puts, gets and stores name the
 // memories by the ids that AddMemory returns.
 //
@@ -480,16 +411,6 @@ func init() {
 		}
 		return (*gpu.Device)(nil) // it was not made by New
 	}
-	native.ReserveSemaphore = func(s any) error { return s.(*ProxyService).reserve() }
-	native.AddReserved = func(s, sem any) error { return s.(*ProxyService).addReserved(sem.(*semaphore.Host2Device)) }
-	native.Unreserve = func(s any) { s.(*ProxyService).unreserve() }
-	native.ReserveMemories = func(s, memories any, more int) (int, error) {
-		return s.(*ProxyService).reserveMemories(memories.([]*registeredmem.Memory), more)
-	}
-	native.AddReservedMemories = func(s, memories any) (int, error) {
-		return s.(*ProxyService).addReservedMemories(memories.([]*registeredmem.Memory))
-	}
-	native.UnreserveMemories = func(s any, n int) { s.(*ProxyService).unreserveMemories(n) }
 	native.InProxy = func(s any) bool { return s.(*ProxyService).inside() }
 	native.ExplainProxy = func(s any, f func(error) error) { s.(*ProxyService).explain = f }
 	native.NameChannels = func(s any, f func(uint32) string) { s.(*ProxyService).naming = f }

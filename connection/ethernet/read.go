@@ -13,7 +13,7 @@ import (
 const readDepth = 256
 
 // reading is what this rank has asked the peer for, in the order of the operations. The
-// connection's mu guards it.
+// connection's Mu guards it.
 type reading struct {
 	asked    uint64        // reads, ever
 	answered atomic.Uint64 // those among them that are here
@@ -30,7 +30,7 @@ type asked struct {
 	left   uint64 // bytes that are not here
 }
 
-// answering is what the peer has asked this rank for. The connection's mu guards it.
+// answering is what the peer has asked this rank for. The connection's Mu guards it.
 type answering struct {
 	accepted uint64        // requests, ever
 	ready    atomic.Uint64 // those whose memory has all that was sent before them
@@ -52,7 +52,7 @@ type answer struct {
 type fetched struct{ place, n uint64 }
 
 // ask notes a read or an exchange that is queued next, and which of these a read must wait
-// for: an exchange changes what they read, and waits for all. The caller holds mu.
+// for: an exchange changes what they read, and waits for all. The caller holds Mu.
 func (c *conn) ask(o *message.Op) {
 	if o.Kind == message.Read {
 		o.After = 0
@@ -65,7 +65,7 @@ func (c *conn) ask(o *message.Op) {
 }
 
 // into returns the number of reads up to the last unanswered one that goes to the same bytes
-// as o, or 0. Memories may share a buffer, so it compares addresses. The caller holds mu.
+// as o, or 0. Memories may share a buffer, so it compares addresses. The caller holds Mu.
 func (r *reading) into(o *message.Op) uint64 {
 	at := uint64(o.Into.Buffer.Ptr()) + o.IntoOffset
 	for i := r.asked; i > r.answered.Load(); i-- {
@@ -77,7 +77,7 @@ func (r *reading) into(o *message.Op) uint64 {
 	return 0
 }
 
-// awaits returns the place of a read of which something is due. The caller holds mu.
+// awaits returns the place of a read of which something is due. The caller holds Mu.
 func (r *reading) awaits(op uint64) (place uint64, ok bool) {
 	for i := r.answered.Load(); i < r.asked; i++ {
 		if r.ring[i%readDepth].op == op {
@@ -95,7 +95,7 @@ func (r *reading) missing(until uint64) (n uint64) {
 	return n
 }
 
-// underWay reports whether the peer owes bytes, for operations before sent. The caller holds mu.
+// underWay reports whether the peer owes bytes, for operations before sent. The caller holds Mu.
 func (r *reading) underWay(sent uint64) bool {
 	for i := r.answered.Load(); i < r.asked; i++ {
 		if a := &r.ring[i%readDepth]; a.due > 0 && a.op < sent {
@@ -196,7 +196,7 @@ func (c *conn) reply(all []answer) {
 }
 
 // takeAnswers takes parts of answers off their queue into a batch, so many that there is
-// room left for operations. The caller holds mu.
+// room left for operations. The caller holds Mu.
 func (s *sender) takeAnswers(b *batch) {
 	all := &s.c.answers
 	for limit := min(s.part, straightBytes) / 2; b.count < batchFrames/2 && b.used < limit && all.done < all.ready.Load(); {

@@ -30,7 +30,7 @@ type sender struct {
 	conn    net.Conn
 	stream  *gpu.Stream
 	part    uint64      // bytes of a batch's staging memory
-	unsent  uint64      // the first operation of which it has taken a part and not written it, or none; guarded by the connection's mu
+	unsent  uint64      // the first operation of which it has taken a part and not written it, or none; guarded by the connection's Mu
 	writing atomic.Bool // it waits for the peer to take bytes, or has failed
 	batches [sendBatches]*batch
 	joined  []byte
@@ -143,7 +143,7 @@ func (s *sender) sent(next uint64) {
 	s.c.advance()
 }
 
-// sent returns the number of operations that senders have written whole. The caller holds mu.
+// sent returns the number of operations that senders have written whole. The caller holds Mu.
 func (c *conn) sent() uint64 {
 	n := c.Taken
 	for _, s := range c.senders {
@@ -153,7 +153,7 @@ func (c *conn) sent() uint64 {
 }
 
 // advance counts what the peer says is done, so far as it was sent: the peer may lie, and it may
-// have had all bytes before the call that wrote them has returned. The caller holds mu.
+// have had all bytes before the call that wrote them has returned. The caller holds Mu.
 func (c *conn) advance() {
 	done := min(c.claimed, c.sent())
 	if done <= c.acked.Load() {
@@ -299,7 +299,7 @@ operations:
 }
 
 // due reports whether there is an operation that may be sent: the reads that it waits for are
-// answered. The caller holds mu.
+// answered. The caller holds Mu.
 func (c *conn) due() bool {
 	if c.Taken == c.Queued.Load() {
 		return false
@@ -309,7 +309,7 @@ func (c *conn) due() bool {
 
 // farAhead reports whether no more may be sent before the peer acknowledges: a socket
 // that is quicker than another could be farther ahead than the peer allows. The caller
-// holds mu.
+// holds Mu.
 func (c *conn) farAhead() bool {
 	return len(c.senders) > 1 && c.Taken-c.acked.Load() > maxAhead-batchFrames
 }

@@ -142,7 +142,7 @@ func (c *conn) look() error {
 }
 
 // finish frees the places of entries that are done, before the next answer that must be
-// fetched. The caller holds mu.
+// fetched. The caller holds Mu.
 func (c *conn) finish() {
 	for c.finished < c.done {
 		s := &c.spans[c.finished%entryCount]

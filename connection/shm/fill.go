@@ -102,7 +102,7 @@ func (f *filler) take(wait bool) int {
 	}
 }
 
-// takeLocked is take without waiting. The caller holds the connection's mu.
+// takeLocked is take without waiting. The caller holds the connection's Mu.
 func (f *filler) takeLocked() (n int) {
 	c := f.c
 	room := uint64(len(c.ring.data))

@@ -57,7 +57,7 @@ func (h *half) lost(err error) {
 	h.lostLocked(err)
 }
 
-// lostLocked is lost for callers that hold mu.
+// lostLocked is lost for callers that hold Mu.
 func (h *half) lostLocked(err error) {
 	if err == message.ErrLeft || err == errNotTaken {
 		h.FailLocked(mscclgo.ErrRemote, err)

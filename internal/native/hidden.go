@@ -126,17 +126,8 @@ var (
 	// InProxy reports whether the calling thread is that of a *proxyservice.ProxyService, which
 	// calls its handler.
 	InProxy func(proxy any) bool
-	// ReserveSemaphore has a *proxyservice.ProxyService keep room for a semaphore whose connection is new too, or
-	// returns the error of AddSemaphore. AddReserved then adds one in that room, and Unreserve gives it up.
-	ReserveSemaphore func(service any) error
-	AddReserved      func(service, semaphore any) error
-	Unreserve        func(service any)
-	// ReserveMemories has it keep room for those of a []*registeredmem.Memory that it does not have, but for nils,
-	// and for so many more, or returns the error of AddMemory. AddReservedMemories then adds some in that room and
-	// returns how much they took, and UnreserveMemories gives room up.
-	ReserveMemories     func(service, memories any, more int) (room int, err error)
-	AddReservedMemories func(service, memories any) (room int, err error)
-	UnreserveMemories   func(service any, room int)
+	// RoomIn returns room in a *proxyservice.ProxyService, none at first.
+	RoomIn func(service any) Room
 	// ServiceClosed reports whether a *proxyservice.ProxyService was closed.
 	ServiceClosed func(service any) bool
 	// ServiceDevice returns the *gpu.Device of a *proxyservice.ProxyService.
@@ -325,4 +316,18 @@ type SemaphoreInfo struct {
 	Offset uint64 // in Peer, of the word that counts the host's signals
 
 	Channel, Rank uint32 // the channel's number and the peer, as its Watch has them
+}
+
+// Room is what a proxy service keeps for channels until their peers are known to have made their ends: a service keeps
+// what it has served. One goroutine at a time uses it.
+type Room interface {
+	// Semaphore keeps room for one more semaphore, whose connection is new too, or returns the error of AddSemaphore.
+	Semaphore() error
+	// Memories keeps room for those of a []*registeredmem.Memory that the service does not have, but for nils,
+	// and for so many more, or returns the error of AddMemory.
+	Memories(memories any, more int) error
+	// Add adds a semaphore and memories in that room.
+	Add(semaphore, memories any) error
+	// Leave gives up what is left of the room.
+	Leave()
 }
