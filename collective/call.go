@@ -25,10 +25,10 @@ type Call struct {
 	Choice
 	// Overlap lets the call begin while the kernel before it in the stream ends; see
 	// [gpu.LaunchConfig]. It has no effect where ranks share a device: blocks that
-	// have yet to wait would keep out those that another rank awaits.
+	// have yet to wait would keep out blocks that another rank awaits.
 	Overlap bool
 
-	stride uint64 // bytes from one part of the input to the next, if not those of a part
+	stride uint64 // bytes from one part of the input to the next, if not the bytes of a part
 }
 
 // Choice is a way to do a collective.
@@ -227,7 +227,7 @@ func (r *Runner) fit(c *Call, a algorithm) error {
 }
 
 // sumsGrow returns how many times as many bytes as elements a reduction takes that is
-// not finished: 1, but for the sums behind averages, and those of fp8; see kWideSums of
+// not finished: 1, but for the sums behind averages, and sums of fp8; see kWideSums of
 // reduce.cuh.
 func (c *Call) sumsGrow() uint64 {
 	switch fp8 := c.Type == F8E4M3 || c.Type == F8E5M2; {

@@ -33,13 +33,13 @@
 // A [Group] of sends and receives is launched only by ranks that have messages, once all ranks
 // have called [Runner.LoadGroups].
 //
-// The calls of several communicators, such as those of communicator.Communicator.Split, have no order
+// The calls of several communicators, such as the parts of communicator.Communicator.Split, have no order
 // among them: on several streams their kernels run at the same time. Then the device needs room for all
 // of their blocks, as a kernel that has none yet may be what another rank's waits for: Options.MaxBlocks
 // bounds each. On one stream, in the same order on all ranks, they need no more than one has.
 //
 // Methods that are marked collective are called by all ranks, in the same order and with
-// arguments that fit, as those of package communicator.
+// arguments that fit, as the methods of package communicator.
 //
 // # After a failure
 //

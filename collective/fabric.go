@@ -31,7 +31,7 @@ type Fabric struct {
 
 // FabricOf returns the links between one rank on each of the GPUs of so many machines.
 //
-// Errors: ErrInvalid for a machine that is nil, and for more ranks than can be counted; those of
+// Errors: ErrInvalid for a machine that is nil, and for more ranks than can be counted; the errors of
 // [topology.Machine.Rings].
 func FabricOf(m *topology.Machine, hosts int) (Fabric, error) {
 	const op = "collective: links between machines"
@@ -107,7 +107,7 @@ const (
 	posting  = 1.0  // by a proxy, for each put
 )
 
-// costs returns those of the fabric. What NVLink takes was measured on H200s
+// costs returns the costs of the fabric. What NVLink takes was measured on H200s
 // (docs/MEASUREMENTS.md): a packet 1.33 us there and back, a signal 2.77, a port's put and signal
 // of 1 KiB 6.85, Ethernet's 41 over the loopback interface. There links of 450 GB/s carry writes
 // at 366, reads at 336, half of each at 341, copies by engines at 387 and slots at 327. What PCIe

@@ -47,7 +47,7 @@ import (
 //
 // # Streams
 //
-// Messages may be on several streams. The kernel runs on that of the first message, once the work
+// Messages may be on several streams. The kernel runs on the stream of the first message, once the work
 // that was queued on all of them before is done, and all go on when it has ended. A group may be
 // captured: then all its streams take part in the capture.
 //
@@ -125,7 +125,7 @@ func (r *Runner) Recv(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, from i
 // an error of a context, on any rank, all may call it again, also those on which it worked.
 //
 // Errors: ErrTimeout where a rank does not come; the error of the group of ranks, if it has
-// failed; those of [devicecode.Load].
+// failed; as for [devicecode.Load].
 func (r *Runner) LoadGroups(ctx context.Context) error {
 	const op = "collective: prepare groups of sends and receives"
 	if err := r.begin(op); err != nil {
@@ -259,7 +259,7 @@ func (g *Group) apart() error {
 	g.runner.groups.order = order
 	stays := g.stays()
 	slices.SortStableFunc(order, func(a, b *message) int { return cmp.Compare(a.buffer.Ptr(), b.buffer.Ptr()) })
-	var last, written *message // of all so far, and of those that are written, that which ends last
+	var last, written *message // of all so far, and of the written ones, the message that ends last
 	end := func(m *message) gpu.Ptr { return m.buffer.Ptr() + gpu.Ptr(m.bytes()) }
 	for _, m := range order {
 		writes := m.receives && !stays[m]

@@ -6,7 +6,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// The buffers of the host path of groups, besides those of all posts.
+// The buffers of the host path of groups, besides the buffers of all posts.
 const (
 	groupHostRanks = 3 // Hosts::ranks of group.cu
 	groupHosts     = 4

@@ -77,7 +77,7 @@ type groupTable struct {
 	tasks    int
 	most     uint64 // bytes of the largest message
 	places   bool   // whether there are large messages between ranks of the host
-	busy     int    // tasks of places' kernel but those that only wait until peers have stored
+	busy     int    // tasks of places' kernel, without the tasks that only wait until peers have stored
 	spared   int    // lanes of pairs that send large messages alone, and store nothing
 	declined bool   // whether this rank receives a large message whose place it cannot offer
 	used     []use  // the memories in which places are offered
@@ -117,7 +117,7 @@ type groups struct {
 	// behind the table.
 	handle, shared any
 	hosts          []any
-	near           []int // of each rank, its number among those of this host, or -1
+	near           []int // of each rank, its number on this host, or -1
 	// work, sends, receives and order are of the group that is being launched, empty between groups.
 	work            groupTable
 	sends, receives [][]*message
@@ -177,7 +177,7 @@ func boxLayout(ranks, lanes uint64) (counts, count, packets, end uint64) {
 	return counts, count, packets, packets + ranks*lanes*groupSlots*groupPacketSlot
 }
 
-// groupOptions are those of group.cu for ranks of one host or of several, and the packets of their link.
+// groupOptions are the options of group.cu for ranks of one host or of several, and the packets of their link.
 func groupOptions(hosts bool, packet string) devicecode.Options {
 	if hosts {
 		return devicecode.Options{Defines: []string{"SEVERAL_HOSTS", "ONLY_" + packet}}

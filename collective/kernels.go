@@ -29,7 +29,7 @@ func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string)
 // that [Runner.Prepare] finds it in the cache. It only saves time. It ends when the group fails.
 //
 // Errors: of an algorithm that is not the collective's, or a type that it does not
-// reduce, those of [devicecode.Compile], and the group's.
+// reduce, as for [devicecode.Compile], and the group's.
 func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	if err := r.made("collective: compile"); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (m *module) kernel(name string) (_ *gpu.Kernel, err error) {
 	return k, err
 }
 
-// complete adds to a unit's options those that are alike for all.
+// complete adds to a unit's options the options of all units.
 func (r *Runner) complete(o devicecode.Options) devicecode.Options {
 	o = forRanks(o, r.comm.Size())
 	o.Trace = native.Traced(r.comm)

@@ -177,7 +177,7 @@ func ParseKind(name string) (Kind, error) {
 	return 0, unknown("collective", name, Kinds())
 }
 
-// unknown returns the error of a name that is none of those of values.
+// unknown returns the error of a name that is none of values' names.
 func unknown[T fmt.Stringer](what, name string, values []T) error {
 	var names []string
 	for _, v := range values {
@@ -189,7 +189,7 @@ func unknown[T fmt.Stringer](what, name string, values []T) error {
 // valid reports whether k is one of the constants.
 func (k Kind) valid() bool { return int(k) < len(specs) }
 
-// unknownSpec is that of a kind that is not valid.
+// unknownSpec is the spec of a kind that is not valid.
 var unknownSpec = spec{
 	bus:     func(float64) float64 { return 0 },
 	sources: func(int, int, int, int) ([]int, int) { return nil, 0 },

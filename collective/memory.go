@@ -40,7 +40,7 @@ type Memory struct {
 // the buffer, and closes the memory before it. Collective. After an error of a context, on any rank, all may call it
 // again, also those on which it worked: a memory that only some ranks have is closed with the runner.
 //
-// Errors: those of [communicator.Communicator.Share].
+// Errors: as for [communicator.Communicator.Share].
 func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 	const op = "collective: share a buffer"
 	if err := r.begin(op); err != nil {
@@ -218,7 +218,7 @@ func (m *Memory) partOf(whole *Memory) bool {
 	return m != nil && (m == whole || m.whole.partOf(whole))
 }
 
-// String describes the memory among those of the runner.
+// String describes the memory among the runner's memories.
 func (m *Memory) String() string {
 	if m == nil {
 		return "no memory"

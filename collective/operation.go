@@ -19,7 +19,7 @@ type Operation struct {
 	runner   *Runner
 	call     Call       // as it was asked for, unless v is not nil
 	v        *AllToAllV // of an all-to-all with counts
-	number   uint64     // among those that were prepared
+	number   uint64     // among the prepared operations
 	choice   Choice     // with the blocks of the grid
 	memories [2]*Memory // of the call, or nil
 	validity *validity  // nil before the first preparation
@@ -155,7 +155,7 @@ func (o *Operation) Close() error {
 // [Runner.Load].
 //
 // Errors: ErrInvalid for an invalid call, on all ranks: on the others as ErrRemote,
-// naming the rank, and where the ranks' calls differ; those of [devicecode.Load]
+// naming the rank, and where the ranks' calls differ; as for [devicecode.Load]
 // and [communicator.Communicator.MaxBlocks].
 func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	if err := r.begin("collective: prepare " + c.String()); err != nil {
@@ -269,7 +269,7 @@ func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
 	if !c.InPlace {
 		in = c.In.peers()
 	}
-	// InOffset and OutOffset of the first ranks tell those of all.
+	// InOffset and OutOffset of the first ranks give the offsets of all.
 	in.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.InOffset(1, c.InPlace)))
 	out.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.OutOffset(1, c.InPlace)))
 	return in, out

@@ -29,7 +29,7 @@ import (
 // every call that is not captured. Calls that were made before that capture, on the very
 // stream that captures, cannot be marked for the graph any more.
 //
-// It outlives its group: Reform makes it that of the next communicator, so that graphs that were
+// It outlives its group: Reform makes it the order of the next communicator, so that graphs that were
 // captured before have their place among the calls there.
 type order struct {
 	id uint64 // of the hooks
@@ -60,7 +60,7 @@ type captured struct {
 	// nobody asks for them.
 	buffers []*gpu.Buffer
 	kept    map[*gpu.Buffer]bool // those
-	// handle is that of last if other code captures: it may wrap a stream anew for each
+	// handle is the handle of last if other code captures: it may wrap a stream anew for each
 	// call, which is then the same. Else it is 0.
 	handle uintptr
 	of     *communicator.Communicator // when it began

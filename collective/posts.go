@@ -27,8 +27,8 @@ func (r *Runner) postBytes(most, others uint64) uint64 {
 	return postOf(uint64(r.comm.Size()), r.staging.room, most, others)
 }
 
-// posts returns the host path of a key, of posts of so many bytes: with bytes behind those of the
-// outbox, and zeros in front of those of the inbox and for counts. fill completes it. The caller holds
+// posts returns the host path of a key, of posts of so many bytes: with bytes behind the posts of the
+// outbox, and zeros in front of the inbox's and for counts. fill completes it. The caller holds
 // mu. Collective the first time.
 func (r *Runner) posts(ctx context.Context, through path, post, behind, front, counts uint64, fill func(*hostPath) error) (*hostPath, error) {
 	return r.hostPath(ctx, pathKey{through, nil, nil}, func(h *hostPath) error {

@@ -16,7 +16,7 @@ type PrecompileOptions struct {
 	// Kinds are the collectives; none means all. With SendReceive come the kernels of a [Group], and with
 	// AllToAll those of all-to-alls with counts.
 	Kinds []Kind
-	// Types and Ops are what those that reduce are compiled for, each type with each operation; none means
+	// Types and Ops are what kernels that reduce are compiled for, each type with each operation; none means
 	// F32, F16 and BF16, and Sum. The others take any type.
 	Types []Type
 	Ops   []Op
@@ -32,7 +32,7 @@ type PrecompileOptions struct {
 
 // Precompile compiles the kernels of runners for an architecture, "sm_90" or [devicecode.ArchEmu] and the
 // like, into the cache that [devicecode.Options] tells of, as many files at a time as there are processors; and
-// those of [communicator.Precompile]. The first call of each collective does not wait for the compiler then,
+// the errors of [communicator.Precompile]. The first call of each collective does not wait for the compiler then,
 // some seconds on a GPU, and the machine needs none. Precompile needs no GPU: an image of a container can be
 // filled, or a folder that many machines read. They need the same version of this module, and the same file
 // of the compiler, or none: with another compiler a call compiles anew. So does one of what was left out, and

@@ -27,7 +27,7 @@ const (
 )
 
 // Predict returns the time of each algorithm that can do a collective of so many bytes (as
-// [Kind.Parts] counts them) on the fabric, those of [Kind.Algorithms] first. See [Fabric.Time].
+// [Kind.Parts] counts them) on the fabric, the algorithms of [Kind.Algorithms] first. See [Fabric.Time].
 func (f Fabric) Predict(k Kind, bytes uint64) (all []Prediction) {
 	names := k.Algorithms()
 	if k == AllReduce {
@@ -101,7 +101,7 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 	case "relayed", "relayedLL128":
 		carried, sources, trips = s, 1, 2
 	}
-	if k == Broadcast && a.through == byRails { // from the root, then from those that it has given shares
+	if k == Broadcast && a.through == byRails { // from the root, then from ranks that it has given shares
 		carried = 2 * s * (n - 1) / n
 	}
 	if a.split == twoShards {
@@ -157,7 +157,7 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 	return latency + 2*c.signal + carried/bandwidth
 }
 
-// sharedEngines is what the copy engines of a GPU keep of their bandwidth where those of all copy to
+// sharedEngines is what the copy engines of a GPU keep of their bandwidth where the engines of all copy to
 // several peers: a 256M all-gather of four GPUs took 954 us, and a scatter, which one GPU does, 531.
 const sharedEngines = 0.55
 
@@ -292,7 +292,7 @@ func pipelined(latency, transfer float64) float64 {
 	return latency + transfer + 2*math.Sqrt(latency*transfer)
 }
 
-// choose returns the algorithm with the least predicted time of those that fit; false if
+// choose returns the algorithm that fits and has the least predicted time; false if
 // none does. Most algorithms through the host are done with few blocks, and all between hosts only: what
 // they set up for each pair of buffers is not in the model. Blocks have as many threads as the grid's, or as
 // the kernel's can have. Times are compared to 10 ns, since

@@ -121,7 +121,7 @@ func (r *Runner) retire() error {
 // [communicator.Communicator.Reform] and this. No buffer of the caller's is written. After an error,
 // such as a second failure or a context that ended, it may be called again with the next group, but not in this one.
 //
-// Errors: those of [New]; ErrInvalid for a runner that is closed, or already of the group, and for a
+// Errors: as for [New]; ErrInvalid for a runner that is closed, or already of the group, and for a
 // communicator that Reform has not made of the runner's.
 func (r *Runner) Reform(ctx context.Context, comm *communicator.Communicator) (captured bool, err error) {
 	const op = "collective: re-form a runner"
@@ -235,7 +235,7 @@ func (r *Runner) prepareAll(ctx context.Context, all introduction) error {
 }
 
 // allocate returns memory of the runner's that all ranks reach, of which the first bytes
-// are zeros: that of the group before, with new memory at its address, if the size is the same and the
+// are zeros: the memory of the group before, with new memory at its address, if the size is the same and the
 // driver can. No peer reaches it before it is cleared. The caller holds mu. Collective.
 func (r *Runner) allocate(ctx context.Context, at purpose, bytes, zeros uint64) (*Memory, error) {
 	m, err := r.renewed(at, bytes)
@@ -287,7 +287,7 @@ func (r *Runner) renewed(at purpose, bytes uint64) (*Memory, error) {
 // buffer elsewhere, as a newcomer has. Collective, matched by [Runner.Share]. After an error it may be
 // called again in the next group.
 //
-// Errors: those of [Runner.Share]; ErrInvalid for a view, and for a memory that is closed or of the
+// Errors: as for [Runner.Share]; ErrInvalid for a view, and for a memory that is closed or of the
 // group already.
 func (m *Memory) Reform(ctx context.Context) (captured bool, err error) {
 	const op = "collective: re-form a memory"
@@ -330,7 +330,7 @@ func (m *Memory) Reform(ctx context.Context) (captured bool, err error) {
 // group; others are refused, and must be captured again. They are right if the launch is as before.
 // Collective, matched by [Runner.Prepare] or [Runner.PrepareAllToAllV].
 //
-// Errors: those of the method that made it, such as ErrInvalid where a call does not suit the
+// Errors: as for the method that made it, such as ErrInvalid where a call does not suit the
 // number of ranks any more: close it then, and prepare another; ErrInvalid for an operation that is
 // closed or of the group already.
 func (o *Operation) Reform(ctx context.Context) (captured bool, err error) {

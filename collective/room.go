@@ -64,7 +64,7 @@ func (s slotSizes) fitting(ranks uint64) slotSizes {
 	return s
 }
 
-// postOf returns the bytes of a post among so many ranks, whose outboxes and inboxes have those of the scratch
+// postOf returns the bytes of a post among so many ranks, whose outboxes and inboxes have the bytes of the scratch
 // each; or by default, of a rank that has other bytes besides, what is left of `most`.
 func postOf(ranks, scratch, most, others uint64) uint64 {
 	room := scratch

@@ -93,7 +93,7 @@ type Runner struct {
 // [Runner.Reform]: then it also prepares what they have for calls on any buffer. After an error of a context, on
 // any rank, all may call it again, also those on which it worked.
 //
-// Errors: ErrInvalid for a communicator that is nil or closed, those of
+// Errors: ErrInvalid for a communicator that is nil or closed, the errors of
 // [communicator.Communicator.HostGroup] and of [DefaultTuning].
 func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runner, error) {
 	if comm == nil {
@@ -140,7 +140,7 @@ func init() {
 }
 
 // Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have such
-// links and one compute capability, of 7.0 or more, and those of the ranks of a host all reach each other
+// links and one compute capability, of 7.0 or more, and the GPUs of a host's ranks all reach each other
 // by the links; else "other".
 func (r *Runner) Link() string { return r.link }
 

@@ -64,7 +64,7 @@ type parts struct {
 
 // throughSlots returns the launch of an all-to-all between any buffers of the ranks,
 // with no registration of these: sends are the parts of in that go to each rank, receives
-// those of out that come from each. A rank knows its own; in that one rank's sends equal
+// the spans of out that come from each. A rank knows its own; in that one rank's sends equal
 // the others' receives they agree. A buffer of which no part is used may be nil. The
 // first launch with some number of threads is Collective, the others concern this rank
 // alone. The caller holds mu.
@@ -112,7 +112,7 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 }
 
 // placeParts returns what kernels take of the spans, and the launches that store in device memory, at
-// more, those of the ranks behind the first.
+// more, the spans of the ranks behind the first.
 func (r *Runner) placeParts(ctx context.Context, src source, sends, receives spans, more gpu.Ptr) (to, from parts, stores []launch, err error) {
 	rest := append(to.take(sends), from.take(receives)...)
 	to.More, from.More = more, more+gpu.Ptr(behind(uint64(len(sends)))*spanBytes)
@@ -120,7 +120,7 @@ func (r *Runner) placeParts(ctx context.Context, src source, sends, receives spa
 	return to, from, stores, err
 }
 
-// take copies the spans of the first ranks, and returns those of the others.
+// take copies the spans of the first ranks, and returns the spans of the others.
 func (p *parts) take(all spans) []span { return slices.Clone(all[copy(p.Ranks[:], all):]) }
 
 // storeSpans returns the launches that store spans in device memory, if there are any. The next

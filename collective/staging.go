@@ -94,7 +94,7 @@ func (k Kind) reach(a algorithm) reach {
 }
 
 // chooseUnprepared returns the algorithm of a call on any buffer: the tuning's first that
-// needs a copy on one side at most, or its first of all; or that of chooseLines.
+// needs a copy on one side at most, or its first of all; or the choice of chooseLines.
 func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 	choice, ok, _ := r.look(c, func(a algorithm) bool {
 		return c.Kind.reach(a) != reachBoth || a.through == byKernel && r.comm.Size() == 1
@@ -160,7 +160,7 @@ func (r *Runner) holds(c *Call, a algorithm) bool {
 }
 
 // piecesOf returns the bytes of pieces of a part, at most so many: all alike but for the last
-// one, and a multiple of a line. Shards of an all-reduce thus start in lines as those of
+// one, and a multiple of a line. Shards of an all-reduce thus start in lines as the shards of
 // whole buffers do.
 func piecesOf(part, most uint64) uint64 {
 	most = max(most/line, 1) * line

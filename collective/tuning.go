@@ -50,7 +50,7 @@ type Rule struct {
 	Within int
 }
 
-// NVLink is the link of ranks whose GPUs all have NVLinks, by which those of a host all reach
+// NVLink is the link of ranks whose GPUs all have NVLinks, by which the ranks of a host all reach
 // each other.
 const NVLink = "nvlink"
 
@@ -178,7 +178,7 @@ func (t *Tuning) sum() uint64 {
 
 // Choose returns the choice for a collective of so many bytes, or false where no
 // rule matches. fits reports whether a choice is possible; a rule whose choice is not
-// is passed over, and so are those that leave it to the model, and those with a Within.
+// is passed over, and so are rules that leave it to the model, and rules with a Within.
 func (t *Tuning) Choose(link string, kind Kind, ranks int, bytes uint64, fits func(Choice) bool) (Choice, bool) {
 	return t.choose(link, nil, kind, ranks, bytes, 0, fits)
 }
@@ -365,8 +365,8 @@ func shared(comm *communicator.Communicator, ids [][]byte) bool {
 	return !slices.ContainsFunc(comm.HostRanks(), func(rank int) bool { return string(ids[rank]) != string(ids[comm.Rank()]) })
 }
 
-// linked reports whether this rank's GPU has NVLinks, and reaches that of every other rank
-// whose memory is mapped by them: where bridges join pairs of GPUs, those of two pairs reach
+// linked reports whether this rank's GPU has NVLinks, and reaches the GPU of every other rank
+// whose memory is mapped by them: where bridges join pairs of GPUs, GPUs of two pairs reach
 // each other over PCIe, which may split 128 bytes. ids begin with the UUIDs of all ranks' GPUs.
 func linked(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) bool {
 	own, _ := machine.GPU(comm.Device().Info().UUID)

@@ -109,7 +109,7 @@ func TypeOf[T Element]() Type {
 // Op is the operation of a reduction. The zero value is Sum.
 //
 // Floats of 8 and 16 bits are reduced in float32 and rounded at the end, to nearest even;
-// a ring, and reductions across hosts, round those of 16 bits more often. Results of fp8
+// a ring, and reductions across hosts, round sums of 16 bits more often. Results of fp8
 // that are too large, infinities included, become the largest finite number. Integers wrap
 // around.
 type Op uint8

@@ -100,7 +100,7 @@ func (r *Runner) Scatter(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Typ
 // queue. Of a call it uses Kind, Type, Op, Count and Root. All ranks name the same calls. Collective each time, also
 // where they are loaded.
 //
-// Errors: those of the calls.
+// Errors: as for the calls.
 func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 	if len(calls) == 0 {
 		return nil
@@ -431,7 +431,7 @@ func (p *plan) prepareStaged(ctx context.Context) error {
 	return nil
 }
 
-// bind makes the steps for the buffers of a call, unless they are those of the call
+// bind makes the steps for the buffers of a call, unless they are the steps of the call
 // before.
 func (p *plan) bind() error {
 	var from, to gpu.Ptr
@@ -592,7 +592,7 @@ func (p *plan) throughInput(at, bytes uint64) {
 	p.kernelStep(in, out, bytes)
 }
 
-// throughBoth copies a piece into the staging of the input, and out of that of the
+// throughBoth copies a piece into the staging of the input, and out of the staging of the
 // output.
 func (p *plan) throughBoth(at, bytes uint64) {
 	c, rank := &p.call, p.r.comm.Rank()

@@ -57,7 +57,7 @@ const (
 
 // CompileBundle compiles a source for architectures, each once; see [Compile].
 //
-// Errors: those of [Compile]; ErrInvalid also if no architecture is given, or one twice.
+// Errors: as for [Compile]; ErrInvalid also if no architecture is given, or one twice.
 func CompileBundle(ctx context.Context, archs []string, name string, source []byte, o Options) (*Bundle, error) {
 	op := "devicecode: compile " + name + " into a bundle"
 	if len(archs) == 0 || len(archs) > maxImages || len(name) > maxSourceName {
@@ -100,7 +100,7 @@ func OpenBundle(data []byte) (*Bundle, error) {
 // LoadBundle loads the image for a device from a bundle's file. The caller closes the
 // module. Read what [Bundle] says of trust.
 //
-// Errors: those of OpenBundle and [Bundle.Load]; ErrSystem if the file cannot be read;
+// Errors: as for OpenBundle and [Bundle.Load]; ErrSystem if the file cannot be read;
 // ErrInvalid if it is no regular file, or has more than 1 GiB.
 func LoadBundle(dev *gpu.Device, file string) (*gpu.Module, error) {
 	op := "devicecode: load the bundle " + file

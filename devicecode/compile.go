@@ -69,7 +69,7 @@ const ArchEmu = "emu"
 // Load compiles a source for a device and loads it. It is [Compile] followed by
 // [gpu.Device.LoadModule]. The caller closes the module.
 //
-// Errors: those of Compile and LoadModule; ErrInvalid if the device is nil.
+// Errors: as for Compile and LoadModule; ErrInvalid if the device is nil.
 func Load(ctx context.Context, dev *gpu.Device, name string, source []byte, o Options) (*gpu.Module, error) {
 	if dev == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "devicecode: load "+name, "the device is nil")

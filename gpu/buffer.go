@@ -132,12 +132,12 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 // must not be freed while the buffer, or a peer that imported it, is in use.
 //
 // Other processes can map it if it is from cudaMalloc, or one piece of virtual memory that
-// was made to be shared by descriptor. Other memory, such as that of pools and of most
+// was made to be shared by descriptor. Other memory, such as memory of pools and of most
 // expandable segments of PyTorch, cannot be registered for peers; calls that take any buffer
 // copy it.
 //
 // Errors: ErrInvalid if size is 0 or the range is not part of one allocation of d's
-// memory, or of that of another open Device of the same name.
+// memory, or of the memory of another open Device of the same name.
 func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	op := func() string { return fmt.Sprintf("gpu: wrap %d bytes at %#x on %v", size, uint64(ptr), d) }
 	if d == nil || d.closed.Load() || size == 0 {
@@ -173,7 +173,7 @@ func (d *Device) wrap(ptr Ptr, size, base, capacity uint64) *Buffer {
 // pinned already, and kernels can reach it. Memory that is wrapped again, as a whole or in
 // part, is pinned once, until the last buffer is closed. Memory of Go's heap may be wrapped
 // too, and is not freed before Close, even if nobody refers to it or to the buffer: a kernel
-// may. The buffer is like those of [Device.AllocHost].
+// may. The buffer is like one of [Device.AllocHost].
 //
 // Pinning takes long, about a second for some gigabytes, and may wait for running kernels.
 //

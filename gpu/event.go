@@ -17,7 +17,7 @@ type Event struct {
 	closed atomic.Bool
 
 	outside atomic.Bool             // other code may record it
-	capture atomic.Pointer[capture] // that of the stream that recorded it last
+	capture atomic.Pointer[capture] // the capture of the stream that recorded it last
 }
 
 // NewEvent creates an event, which counts as reached until it is first recorded. The

@@ -29,7 +29,7 @@ func standardOf(handle uintptr) standardStream {
 // leaves the stream open to its owner, who must not destroy it before Close is called.
 //
 // 0 and cudaStreamLegacy (1) are the legacy default stream, for which other streams of the
-// process wait, except those that were made not to. Kernels that wait for a peer are better
+// process wait, except streams that were made not to. Kernels that wait for a peer are better
 // launched on another one: ranks of one process that share a GPU have one legacy stream, on
 // which one's kernel would be queued behind the other's that waits for it.
 // cudaStreamPerThread (2) is the default stream of the OS thread that makes a call, so that
@@ -44,7 +44,7 @@ func standardOf(handle uintptr) standardStream {
 // and events that it uses, and nothing keeps these open for it.
 //
 // Errors: ErrInvalid if the stream is of another device or, on an NVIDIA GPU, not of the
-// primary context, which is that of the CUDA runtime. The handle of a stream that was
+// primary context, which the CUDA runtime uses. The handle of a stream that was
 // destroyed is ErrInvalid on an emulated device; the CUDA driver may not notice.
 func (d *Device) WrapStream(handle uintptr) (*Stream, error) {
 	if err := d.usable("gpu: wrap a stream"); err != nil {

@@ -165,7 +165,7 @@ func (s *Stream) BeginCapture() error {
 // of the work collected. The caller closes it.
 //
 // The driver of a GPU may wait meanwhile until kernels that run there have ended (seen:
-// 580), also those of other ranks of this process. Where such ranks share a GPU, graphs with
+// 580), also kernels of other ranks of this process. Where such ranks share a GPU, graphs with
 // calls of package collective are made at their first launch, for which these ranks wait for
 // each other, a second at most. Of other graphs, let no kernel wait for a rank that makes one.
 //
@@ -229,7 +229,7 @@ type graphLaunch struct {
 	hooks  []launchHook
 }
 
-// Made, Make and Launch are those of native.GraphLaunch.
+// Made, Make and Launch implement native.GraphLaunch.
 func (l graphLaunch) Made() bool    { return l.made.Load() }
 func (l graphLaunch) Make() error   { return l.make() }
 func (l graphLaunch) Launch() error { return l.launch(l.stream, l.hooks) }

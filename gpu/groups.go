@@ -31,10 +31,10 @@ type groupMemory struct {
 // launchesOfName are the launches of a kernel, or of graphs of that name, in a group.
 type launchesOfName struct {
 	name  string
-	group uint64 // 0 for those of which it is not known
+	group uint64 // 0 where it is not known
 }
 
-// severalGroups stands in place of an address for those of several groups; nothing is there.
+// severalGroups stands in place of an address for handles of several groups; nothing is there.
 const severalGroups = 1<<64 - 1
 
 // of returns the number of the group in whose memory an address is, or 0.

@@ -118,7 +118,7 @@ func (d *Device) openStreams() []*Stream {
 	return open
 }
 
-// remember adds a stream to those that launches looks at.
+// remember adds a stream to the streams that launches looks at.
 func (d *Device) remember(s *Stream) {
 	d.openStreams() // so that there are never many that are closed
 	d.mu.Lock()
@@ -126,7 +126,7 @@ func (d *Device) remember(s *Stream) {
 	d.streams = append(d.streams, weak.Make(s))
 }
 
-// adds adds the launch of a kernel to those of the capture. of is what launchGroups.find returns
+// adds adds the launch of a kernel to the capture's launches. of is what launchGroups.find returns
 // of it.
 func (c *capture) adds(kernel native.Launch, of uint64, groups *launchGroups) {
 	c.mu.Lock()

@@ -14,7 +14,7 @@ type Parameter struct {
 	// the module's image does not say.
 	Name string
 	// Type is the parameter's type, such as "uint32_t" or "const float*". It is empty if
-	// the module's image does not say: those that package devicecode made do.
+	// the module's image does not say. Images that package devicecode made do.
 	Type string
 	// Size is the bytes of the parameter.
 	Size int

@@ -27,7 +27,7 @@ type RaceAccess struct {
 	Where  string    // the rank, or the device
 	Block  [3]uint32 // of a kernel, and the thread in it
 	Thread [3]uint32
-	Place  string // file and line, and in parentheses those of the library's header, if it is there
+	Place  string // file and line, and in parentheses the library's header and its line, if it is there
 	Write  bool
 	Atomic bool
 	Sync   string // the thread's last synchronisation before, and its place; "" for none in this launch

@@ -59,7 +59,7 @@ func (d *Device) NewStream() (*Stream, error) {
 // Device returns the stream's device.
 func (s *Stream) Device() *Device { return s.dev }
 
-// Handle returns a handle of the stream for other code of this process: that of
+// Handle returns a handle of the stream for other code of this process: the handle of
 // [Device.WrapStream], and on an NVIDIA GPU for libraries such as NCCL and cuBLAS, since it
 // is a CUstream of the device's primary context. It is 0 once the stream is closed. It is
 // valid until [Stream.Close], which the caller must not call while other code still uses
@@ -90,7 +90,7 @@ func (s *Stream) Copy(dst *Buffer, dstOffset uint64, src *Buffer, srcOffset, n u
 
 // Fill queues setting n bytes to value.
 //
-// Errors: those of [Stream.Copy].
+// Errors: as for [Stream.Copy].
 func (s *Stream) Fill(dst *Buffer, offset uint64, value byte, n uint64) error {
 	if err := s.reach("gpu: fill", dst, offset, n); err != nil || n == 0 {
 		return err
@@ -102,7 +102,7 @@ func (s *Stream) Fill(dst *Buffer, offset uint64, value byte, n uint64) error {
 // of 8. A reader that acquires the value at system scope sees all earlier work of the
 // stream.
 //
-// Errors: those of [Stream.Copy], and ErrInvalid if the address is not aligned.
+// Errors: as for [Stream.Copy], and ErrInvalid if the address is not aligned.
 func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 	if err := s.word("gpu: stream write value", dst, offset); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 // On an NVIDIA GPU it is a kernel of one thread: it begins once a multiprocessor has room for
 // it, so that kernels which fill the device must not wait for it.
 //
-// Errors: those of [Stream.WriteValue64].
+// Errors: as for [Stream.WriteValue64].
 func (s *Stream) Add64(dst *Buffer, offset, value uint64) error {
 	if err := s.word("gpu: stream add", dst, offset); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *Stream) Add64(dst *Buffer, offset, value uint64) error {
 // store of what it was to one of old. Later work of the stream also sees what was released
 // with that.
 //
-// Errors: those of [Stream.WriteValue64].
+// Errors: as for [Stream.WriteValue64].
 func (s *Stream) Exchange64(dst *Buffer, offset, value uint64, old *Buffer, oldOffset uint64) error {
 	const op = "gpu: stream exchange"
 	if err := s.word(op, dst, offset); err != nil {
@@ -147,7 +147,7 @@ func (s *Stream) Exchange64(dst *Buffer, offset, value uint64, old *Buffer, oldO
 // or equal. Their address must be a multiple of 8. The wait has no timeout: it ends
 // only when the value is stored.
 //
-// Errors: those of [Stream.WriteValue64].
+// Errors: as for [Stream.WriteValue64].
 func (s *Stream) WaitValue64(src *Buffer, offset, value uint64, how Compare) error {
 	if err := s.word("gpu: stream wait value", src, offset); err != nil {
 		return err

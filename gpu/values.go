@@ -47,7 +47,7 @@ func CopyOut[T any](dst []T, b *Buffer) error {
 
 // Upload allocates device memory and copies src to it. The caller closes the buffer.
 //
-// Errors: those of [Device.Alloc], also if src is empty, and of [CopyIn].
+// Errors: as for [Device.Alloc], also if src is empty, and of [CopyIn].
 func Upload[T any](d *Device, src []T) (*Buffer, error) {
 	var zero T
 	b, err := d.Alloc(uint64(len(src)) * uint64(unsafe.Sizeof(zero)))

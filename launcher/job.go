@@ -102,7 +102,7 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 // lookInterval is how often the ranks are looked at while the group forms, and once one has ended.
 const lookInterval = 250 * time.Millisecond
 
-// look tells the ranks that wait for others to come of those that are stopped, and the user where no
+// look tells the ranks that wait for others to come of the stopped ones, and the user where no
 // other runs any more.
 func (j *job) look(now time.Time) {
 	// Where this process was stopped too, so may be the whole job, whose ranks go on in a moment.

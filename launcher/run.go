@@ -27,7 +27,7 @@ const (
 //
 // Until then it forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
 // from this process, which they do not affect, to all ranks; the first four, which
-// are to end them, continue those that are stopped. Options.Signals takes their place. When a rank fails,
+// are to end them, continue ranks that are stopped. Options.Signals takes their place. When a rank fails,
 // that is, ends by a signal or with a code other than 0, or when ctx ends, the
 // ranks that still run get SIGTERM, and SIGKILL after Options.Grace. A rank that is
 // stopped when all others have ended well is waited for; Options.Logger is told of it

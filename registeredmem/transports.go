@@ -76,7 +76,7 @@ fields:
 // MSCCLGO_TRANSPORTS names, in the form of [ParseTransports], or otherwise if the
 // variable is empty or not set.
 //
-// Errors: those of ParseTransports.
+// Errors: as for ParseTransports.
 func TransportsFromEnv(otherwise Transports) (Transports, error) {
 	text := os.Getenv("MSCCLGO_TRANSPORTS")
 	if text == "" {

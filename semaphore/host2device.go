@@ -67,7 +67,7 @@ func NewHost2Device(conn *connection.Connection, words *gpu.Buffer, peer *regist
 // has queued before. It waits only where the transport's queue is full. Any goroutine
 // may call it.
 //
-// Errors: those of the connection's UpdateAndSync.
+// Errors: as for the connection's UpdateAndSync.
 func (s *Host2Device) Signal() error {
 	trace := native.TraceOf(s.peer.Registry())
 	var start uint64

@@ -61,7 +61,7 @@ func NewHost2Host(conn *connection.Connection, word *gpu.Buffer, peer *registere
 // Signal ends one Wait of the peer, after everything that the connection has queued
 // before. It does not wait. Any goroutine may call it.
 //
-// Errors: those of the connection's UpdateAndSync.
+// Errors: as for the connection's UpdateAndSync.
 func (s *Host2Host) Signal() error {
 	s.sending.Lock()
 	defer s.sending.Unlock()

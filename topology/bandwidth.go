@@ -35,7 +35,7 @@ func laneBandwidth(gigatransfers float64) float64 {
 	return gigatransfers / 8 * 236 / 256
 }
 
-// bandwidth returns that of the device's own link, or of the link of a bridge; 0 if unknown.
+// bandwidth returns the bandwidth of the device's own link, or of the link of a bridge; 0 if unknown.
 func (d device) bandwidth() float64 { return float64(d.lanes) * laneBandwidth(d.gigatransfers) }
 
 // Bandwidth returns what an active link carries, by NVIDIA's data sheets: 20 GB/s each way
@@ -180,7 +180,7 @@ func (m *Machine) gpuAt(id string) GPU {
 	return GPU{}
 }
 
-// switchBandwidth returns that of all of a GPU's links to switches.
+// switchBandwidth returns the bandwidth of all of a GPU's links to switches.
 func switchBandwidth(g GPU) (sum float64) {
 	for _, l := range g.NVLinks {
 		if l.Peer == PeerSwitch {
@@ -190,7 +190,7 @@ func switchBandwidth(g GPU) (sum float64) {
 	return sum
 }
 
-// bandwidthTo returns that of the links to a GPU.
+// bandwidthTo returns the bandwidth of the links to a GPU.
 func (g GPU) bandwidthTo(id string) (sum float64) {
 	for _, l := range g.NVLinks {
 		if l.Peer == PeerGPU && l.PeerPCI == id {
@@ -252,7 +252,7 @@ func (s sysfs) link(dir string) (gigatransfers float64, lanes int) {
 	return 0, 0
 }
 
-// linkSpeeds are those of PCIe 1 to 7, in 10^9 transfers a second.
+// linkSpeeds are the speeds of PCIe 1 to 7, in 10^9 transfers a second.
 var linkSpeeds = []float64{2.5, 5, 8, 16, 32, 64, 128}
 
 // maxLanes bounds the width of a link: PCIe has up to 32 lanes.

@@ -55,7 +55,7 @@ type Route struct {
 	Switched bool // the links go through NVSwitches and are shared with other GPUs
 	Path     Path // the connection without NVLink
 
-	// Bandwidth is that of the narrowest part of the connection, in GB/s (10^9 bytes per
+	// Bandwidth is the bandwidth of the narrowest part of the connection, in GB/s (10^9 bytes per
 	// second) each way: of the NVLinks if there are any, else of the PCIe links, and of what
 	// joins two NUMA nodes. It is what the links' specifications say, without what packets'
 	// headers take. Other connections may share it. It is 0 for a device and itself.

@@ -13,7 +13,7 @@ type device struct {
 	node int      // or Unknown
 	cpus []int    // near it; nil if unknown
 
-	virtual bool // a virtual function (SR-IOV): its ports are those of another device
+	virtual bool // a virtual function (SR-IOV): its ports are another device's
 
 	gigatransfers float64 // 10^9 transfers a second of each lane of its link; 0 if unknown
 	lanes         int     // of its link; 0 if unknown

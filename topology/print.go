@@ -112,7 +112,7 @@ func (m *Machine) printPaths(b *strings.Builder) {
 // PrintRings returns a table of the machine's rings (see [Machine.Rings]) and one of the NICs
 // that serve the GPUs, for people to read.
 //
-// Errors: those of Rings.
+// Errors: as for Rings.
 func (m *Machine) PrintRings(hosts int) (string, error) {
 	rings, err := m.Rings(hosts)
 	if err != nil {

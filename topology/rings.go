@@ -9,14 +9,14 @@ import (
 )
 
 // Ring is an order in which data go around the GPUs of a machine, each to the next, or around
-// those of several machines that are like it.
+// the GPUs of several machines that are like it.
 type Ring struct {
 	// GPUs are indexes of Machine.GPUs, in the order of the ring. On every second of several
 	// hosts it is the opposite order.
 	GPUs []int
 	// In and Out are the NICs by which the ring enters a host, at its first GPU, and leaves it,
 	// from its last. On every second host they are exchanged, so that data that leave a host by
-	// a NIC enter the next one by that of the same name, on one rail of the network. (If the
+	// a NIC enter the next one by the NIC of the same name, on one rail of the network. (If the
 	// number of hosts is odd, and In is not Out, data from the last host to the first change
 	// rails.) Both are empty on one host.
 	In, Out string
@@ -35,11 +35,11 @@ const (
 	leastPart = 1.0 / 8 // of the first ring's bandwidth
 )
 
-// Rings returns rings around the machine's GPUs and, for more than one host, around those of
+// Rings returns rings around the machine's GPUs and, for more than one host, around the GPUs of
 // so many machines that are like it. The first ring is that whose narrowest connection is the
 // widest; each other one has what the rings before leave, as long as its connections are no farther
 // and it has at least an eighth of the first one's bandwidth. For up to eight GPUs all
-// orders are compared, for more those that look best. The same machine has the same rings
+// orders are compared, for more the orders that look best. The same machine has the same rings
 // whenever they are asked for. There is none around one GPU of one host.
 //
 // Several hosts have a ring for each NIC that serves a GPU (see [Machine.NICsFor]), which
@@ -299,7 +299,7 @@ func (m *Machine) acrossHosts(inside []Ring, served []Served) (rings []Ring) {
 }
 
 // prefers reports whether a place to leave a host is better than another: by the NIC by which
-// the ring enters, else by that which fewer rings leave by.
+// the ring enters, else by the one by which fewer rings leave.
 func prefers(same, otherSame bool, leaves, otherLeaves int) bool {
 	if same != otherSame {
 		return same

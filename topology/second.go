@@ -2,7 +2,7 @@ package topology
 
 import "slices"
 
-// second returns which of a GPU's candidates serves it besides the first, or -1: of those that
+// second returns which of a GPU's candidates serves it besides the first, or -1: of the candidates that
 // serve none, the one that adds most.
 func (m *Machine) second(gpu int, candidates, first, serves []int) int {
 	if len(first) == 0 {

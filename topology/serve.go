@@ -12,7 +12,7 @@ func RDMA(n NIC) bool { return (n.Kind == InfiniBand || n.Kind == RoCE) && n.Act
 // NICsFor returns the NICs that serve the PCI device with this bus ID: one, and for some GPUs
 // a second one, over which large puts are spread.
 //
-// The first is, of those that are usable, the nearest, by path and then by the distance
+// The first is the nearest of the usable ones, by path and then by the distance
 // between NUMA nodes; of these the one with the most bandwidth; and of these the one that
 // serves the fewest GPUs, so that GPUs that are as near to several NICs share them evenly. Of
 // a device that is not one of the machine's GPUs, the first of those counts, alone; where its
@@ -20,9 +20,9 @@ func RDMA(n NIC) bool { return (n.Kind == InfiniBand || n.Kind == RoCE) && n.Act
 //
 // The second is as near as the first and has as much bandwidth, and no other GPU needs it: it
 // is the first of none, and the second of one. Both are RDMA devices of one kind, on the GPU's
-// NUMA node (up to [PathNODE]); neither is a virtual function, whose port is that of another
+// NUMA node (up to [PathNODE]); neither is a virtual function, whose port belongs to another
 // device; and the second adds bandwidth, which it does not if the GPU's link, or another part
-// of both paths, carries no more than the first. Of several that which adds most is taken, and
+// of both paths, carries no more than the first. Of several the one that adds most is taken, and
 // of GPUs that may have it the one that is as near to the fewest NICs.
 //
 // Processes that see the same GPUs find the same; containers with a GPU each may all take the
@@ -113,7 +113,7 @@ func (m *Machine) network() func(NIC) bool {
 
 func upEthernet(n NIC) bool { return n.Kind == Ethernet && n.Active() }
 
-// fastest returns the bandwidth of the fastest of some NICs, or 0 if that of one is unknown.
+// fastest returns the bandwidth of the fastest of some NICs, or 0 if the bandwidth of one is unknown.
 func (m *Machine) fastest(of func(NIC) bool) (most float64) {
 	for _, n := range m.NICs {
 		switch {

@@ -18,7 +18,7 @@ const Unknown = -1
 type Machine struct {
 	CPUs  []int  // the CPUs that are online, ascending; empty if unknown
 	Nodes []Node // the NUMA nodes, by ID; empty if unknown
-	GPUs  []GPU  // in NVML's order, which is that of PCI addresses
+	GPUs  []GPU  // in NVML's order, which is the order of PCI addresses
 	NICs  []NIC  // RDMA devices by name, then Ethernet devices by name
 
 	// GPUError is the reason for which GPUs is empty or lacks some, or nil if NVML

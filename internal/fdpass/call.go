@@ -52,7 +52,7 @@ func Call(ctx context.Context, key Key, name string, request []byte, take func(A
 // connection too, which it owns. It has no deadline, is of packets, and hangs up when the
 // process at the other end dies.
 //
-// Errors: those of Call.
+// Errors: as for Call.
 func Connect(ctx context.Context, key Key, name string, request []byte, take func(Answer, *net.UnixConn) error) error {
 	return inquire(ctx, key, name, request, func(a answered) error { return take(a.Answer, a.conn) })
 }

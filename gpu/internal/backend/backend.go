@@ -59,7 +59,7 @@ type Device interface {
 	// both reach.
 	AllocHost(size uint64) (HostMemory, error)
 	// ImportFD maps memory that another process exported by ExportFD. The
-	// descriptor stays the caller's. size is that of the exporter's Memory.
+	// descriptor stays the caller's. size is the size of the exporter's Memory.
 	ImportFD(fd int, size uint64) (Memory, error)
 	// IPCHandle returns a handle by which other processes can map memory that was
 	// not allocated here (cudaMalloc), and the offset of ptr in that mapping.
@@ -129,7 +129,7 @@ type Replaceable interface {
 	// Renew replaces memory of Alloc by new memory of undefined content. Other processes
 	// that map the memory keep the old.
 	Renew() error
-	// Remap replaces memory of ImportFD by that of another descriptor, of the same size.
+	// Remap replaces memory of ImportFD by the memory of another descriptor, of the same size.
 	// The descriptor stays the caller's.
 	Remap(fd int) error
 }
@@ -175,7 +175,7 @@ type Stream interface {
 	// DropCapture ends a capture, which may have become invalid, without a graph.
 	DropCapture()
 	// Capture returns what identifies the capture that the stream takes part in, whoever
-	// began it, or nil. The error is that of a stream which cannot be used at all while
+	// began it, or nil. The error is for a stream that cannot be used at all while
 	// another one captures.
 	Capture() (any, error)
 	// Query reports whether all work is done, and returns the error if it failed. It fails

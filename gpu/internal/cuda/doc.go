@@ -25,10 +25,10 @@
 //
 // Loading the driver sets two environment variables of the process, unless they are
 // set: CUDA_MODULE_LOADING=EAGER, because a kernel that is loaded lazily waits for
-// those that run, and CUDA_DEVICE_MAX_CONNECTIONS=32, the largest number of queues.
+// the ones that run, and CUDA_DEVICE_MAX_CONNECTIONS=32, the largest number of queues.
 // They have no effect if other code has called cuInit before. LoadModule loads every
 // kernel of a module in any case; but then ranks that share a GPU have 8 queues, and
-// the driver loads its own kernels, such as that of Fill, when they are first used.
+// the driver loads its own kernels, such as Fill's, when they are first used.
 //
 // # Captures
 //

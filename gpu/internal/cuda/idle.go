@@ -12,14 +12,14 @@ import (
 
 // The driver frees pinned memory once all kernels of the context have ended, and so it
 // does other things, such as unpinning memory and loading modules. Meanwhile it holds up
-// other threads of the process, also those that queue the copies that a kernel waits for
+// other threads of the process, also threads that queue the copies for which a kernel waits
 // (seen: 580). So pinned memory is freed when no stream has work, and what cannot be put
 // off waits for that here, for a while.
 
 // idlePatience is how long awaitIdle waits.
 const idlePatience = time.Second
 
-// work is what a context keeps of its streams, but for those of other code: these may begin
+// work is what a context keeps of its streams, but for streams of other code: these may begin
 // to capture at any time, and a query would make the capture invalid. A stream of ours joins
 // a capture with workMu held.
 type work struct {
@@ -28,7 +28,7 @@ type work struct {
 	freed   []unsafe.Pointer // pinned memory that is to be freed
 }
 
-// track adds a stream to those that may have work.
+// track adds a stream to the streams that may have work.
 func (p *primary) track(s *stream) {
 	p.workMu.Lock()
 	defer p.workMu.Unlock()

@@ -33,7 +33,7 @@ type primary struct {
 	stamps, atomics builtin
 
 	imagesMu sync.Mutex
-	images   map[[sha256.Size]byte]*image // those that have users
+	images   map[[sha256.Size]byte]*image // images that have users
 }
 
 func (o *ordinal) open() (backend.Device, error) {

@@ -6,15 +6,15 @@ import (
 )
 
 // capture collects the work of the streams that take part, in the order of their calls. In that
-// order one stream runs it, whatever stream it was captured on: each call comes behind those that
+// order one stream runs it, whatever stream it was captured on: each call comes behind the calls that
 // it waits for.
 type capture struct {
 	origin *workQueue // that began it
 
-	mu     sync.Mutex // taken behind that of a work queue
+	mu     sync.Mutex // taken behind a work queue's mu
 	ended  bool
 	makers []maker
-	known  map[*workQueue]known // of those that take part
+	known  map[*workQueue]known // of the queues that take part
 }
 
 // known is how many calls of each stream come before a point.

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// The handles of default streams, which are those of the CUDA driver.
+// The handles of default streams, which are the CUDA driver's.
 const (
 	handleNull      = 0
 	handleLegacy    = 1 // the same as handleNull
@@ -18,7 +18,7 @@ const (
 // the stream or the event is closed by its owner.
 type handle uintptr
 
-// handleShift keeps handles apart from those of the default streams.
+// handleShift keeps handles apart from the default streams' handles.
 const handleShift = 4
 
 // of returns the handle of a work queue or a point, the same each time.

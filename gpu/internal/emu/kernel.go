@@ -61,7 +61,7 @@ func newKernel(m *module, c *C.mscclgo_emu_kernel) *kernel {
 func (k *kernel) Params() []backend.Param { return k.params }
 
 // Attributes counts as static shared memory the variables of the kernel's own body and
-// those of all device functions and namespaces of its module, used or not.
+// the names of all device functions and namespaces of its module, used or not.
 func (k *kernel) Attributes() (backend.Attributes, error) {
 	k.mod.mu.Lock()
 	defer k.mod.mu.Unlock()

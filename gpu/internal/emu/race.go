@@ -7,7 +7,7 @@ import "github.com/mscclgo/mscclgo/internal/race"
 
 // What the race finder is told, if there is one. See package race.
 
-// watch gives a mapping a shadow. fd is that of its memory, or -1 for memory of the host.
+// watch gives a mapping a shadow. fd is its memory's, or -1 for memory of the host.
 func (d *device) watch(m *mapping, fd int) {
 	if d.race != nil {
 		d.race.Map(d.info.Name, m.base, uint64(len(m.bytes)), m.asked, fd)
