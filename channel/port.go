@@ -35,7 +35,7 @@ type BasePortChannel struct {
 }
 
 // NewBasePortChannel returns an end for a service that serves the ring. number is the
-// channel's in the service. progress is that of a devicecode.PortProgress of the
+// channel's in the service. progress is the address of a devicecode.PortProgress of the
 // semaphore's connection, pinned, which the service keeps. queue is that of a
 // devicecode.PortQueue of the connection, or 0 if kernels may ask for any number of
 // operations before the first is queued. Most programs call

@@ -176,7 +176,7 @@ func (b *Bundle) Image(arch string) ([]byte, error) {
 // Load loads the image for a device. The caller closes the module.
 //
 // Errors: ErrUnsupported if there is no image for the device; ErrInvalid if the device is
-// nil; those of [gpu.Device.LoadModule].
+// nil; as for [gpu.Device.LoadModule].
 func (b *Bundle) Load(dev *gpu.Device) (*gpu.Module, error) {
 	if dev == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "devicecode: load "+b.name, "the device is nil")

@@ -13,7 +13,7 @@
 //   - CUDA_HOME or CUDA_PATH is the folder of NVIDIA's toolkit.
 //   - MSCCLGO_NVRTC is NVIDIA's compiler library NVRTC or its folder.
 //   - MSCCLGO_NVRTC_FALLBACK is that library where it is in none of the usual places; the
-//     Python package sets it to that of Python's own packages.
+//     Python package sets it to the NVRTC of Python's own packages.
 //   - MSCCLGO_CUDA_COMPILER selects "nvrtc" or "nvcc".
 package devicecode
 

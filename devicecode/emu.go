@@ -39,7 +39,7 @@ var describeFlags = []string{"-g", "-fno-var-tracking", "-gno-statement-frontier
 // before each access. The library that these calls are made for is not linked.
 var raceFlags = []string{"-fsanitize=thread", "-Wno-tsan", "-DMSCCLGO_EMU_RACE"}
 
-// raceFlagsOf are g++'s own, and those of clang: volatile accesses are told from others, and the
+// raceFlagsOf are g++'s own, and clang's: volatile accesses are told from others, and the
 // places of variables are told as DWARF 4 has them.
 var raceFlagsOf = map[bool][]string{
 	false: {"--param", "tsan-distinguish-volatile=1"},

@@ -27,7 +27,7 @@ type manifest struct{ entries []manifestEntry }
 type manifestEntry struct {
 	compiler string  // its identity
 	own      []stamp // files that were included, by content
-	system   []stamp // those that belong to the compiler, by size and time
+	system   []stamp // files that belong to the compiler, by size and time
 	// hiding has the files that a search for any included file would find first, if it
 	// were from a user's folder. As long as they are the same, all is found where it was.
 	hiding []string
@@ -109,9 +109,9 @@ func (c cache) recall(key, compiler string, where search) ([]byte, bool) {
 	return nil, false
 }
 
-// remember adds to the manifest that the source's image is that of the key. files are
-// those that were included since start. It does nothing if the image may depend on more. An error
-// is that of writing: without the manifest the preprocessor runs the next time.
+// remember adds to the manifest that the source's image is the key's. files are
+// the files that were included since start. It does nothing if the image may depend on more. An error
+// is from writing: without the manifest the preprocessor runs the next time.
 func (c cache) remember(key, compiler, image string, source []byte, where search, files []dependency, start time.Time) error {
 	if c.dir == "" || compiler == "" || variable(source) {
 		return nil
@@ -198,7 +198,7 @@ func fileState(info fs.FileInfo) string {
 }
 
 // hiding returns the files in the folders whose names there are an end of the path of an
-// included file: those that a directive may mean.
+// included file: the ones that a directive may mean.
 func (s search) hiding(included []string) []string {
 	included = slices.Clone(included)
 	for _, name := range s.library {

@@ -194,9 +194,9 @@ func (j job) lineMarked() []byte {
 var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(.*)$`)
 
 // includedText returns the texts of all files that the source includes from the user's
-// folders and the library's. It follows all directives, even those that the preprocessor
+// folders and the library's. It follows all directives, even ones that the preprocessor
 // would skip: an extra text does no harm. CUDA's own headers are part of the compiler's
-// identity. files has those of the user's folders. changes reports whether the source or one of these
+// identity. files has the files of the user's folders. changes reports whether the source or one of these
 // is [variable].
 func includedText(j job) (text []byte, files []dependency, changes bool, err error) {
 	var all bytes.Buffer

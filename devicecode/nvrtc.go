@@ -74,7 +74,7 @@ func nvrtcAt(library string) (cudaTool, error) {
 }
 
 // cudaIncludes returns the folders of CUDA's headers (cuda_fp16.h and the like), which
-// NVRTC does not contain: those of the library's toolkit, of the Python package next to
+// NVRTC does not contain: the headers of the library's toolkit, of the Python package next to
 // the library's, or of another toolkit.
 func cudaIncludes(library string) []string {
 	candidates := []string{

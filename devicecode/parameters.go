@@ -55,7 +55,7 @@ func signatures(object []byte, entry func(name string) bool) []signature.Kernel 
 const attrMIPSLinkageName dwarf.Attr = 0x2007
 
 // linkageName returns the name of a function's symbol. A function of a namespace may be
-// declared in an entry of its own, to which that of the definition refers.
+// declared in an entry of its own, to which the definition's entry refers.
 func linkageName(data *dwarf.Data, e *dwarf.Entry) string {
 	for _, attr := range []dwarf.Attr{dwarf.AttrLinkageName, attrMIPSLinkageName, dwarf.AttrName} {
 		if name, ok := e.Val(attr).(string); ok && name != "" {
@@ -193,7 +193,7 @@ func (d *describer) findIntegers() {
 var elements = map[string]bool{"__half": true, "__nv_bfloat16": true, "__nv_fp8_e4m3": true, "__nv_fp8_e5m2": true}
 
 // pointee describes what a pointer points to, without const and volatile, by a name that is not the
-// program's own for a type of another name: no typedef but those of <cstdint> and CUDA.
+// program's own for a type of another name: no typedef but <cstdint>'s and CUDA's.
 func (d *describer) pointee(t dwarf.Type) signature.Type {
 	for {
 		switch of := t.(type) {
@@ -301,7 +301,7 @@ func nameOf(t dwarf.Type) string {
 func arrayName(t *dwarf.ArrayType) string {
 	dimensions := ""
 	for {
-		if t.Count < 0 { // not known, as that of a struct's last member
+		if t.Count < 0 { // not known, as of a struct's last member
 			dimensions += "[]"
 		} else {
 			dimensions += fmt.Sprintf("[%d]", t.Count)
@@ -314,7 +314,7 @@ func arrayName(t *dwarf.ArrayType) string {
 	}
 }
 
-// innerName returns the name of a type without that of the class around it, which NVIDIA's
+// innerName returns the name of a type without the name of the class around it, which NVIDIA's
 // compilers add by mangling: _ZN5Outer4ModeE is Mode. An unnamed type has none.
 func innerName(name string) string {
 	rest, ok := strings.CutPrefix(name, "_ZN")

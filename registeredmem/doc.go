@@ -13,7 +13,7 @@
 //     IPC handle of the CUDA driver;
 //   - ranks of one process share the pointer.
 //
-// Memory that cannot be mapped, such as that of other hosts, is reached over a
+// Memory that cannot be mapped, such as memory of other hosts, is reached over a
 // transport whose [Registrar] is attached to the registries. The bytes then contain
 // the registrar's key for the memory.
 //

@@ -12,7 +12,7 @@ type mappings struct {
 	live map[mappingKey]*mapping
 }
 
-// mappingKey identifies an allocation among those of all peers.
+// mappingKey identifies an allocation among the allocations of all peers.
 type mappingKey struct {
 	instance   uint64 // of the peer's registry
 	allocation uint64

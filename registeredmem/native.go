@@ -19,7 +19,7 @@ func init() {
 }
 
 // asRange returns the memory to threads in C, the same each time, or nil where it was
-// closed before. Closing the memory closes it to them, and waits for those that use it before
+// closed before. Closing the memory closes it to them, and waits for threads that use it before
 // the memory is unmapped.
 func (m *Memory) asRange() *native.Range {
 	m.reg.mu.Lock()

@@ -35,7 +35,7 @@ type Options struct {
 	// Unmapped keeps memory from being mapped, so that it is reached over registrars.
 	Unmapped bool
 	// Host is the identity of this rank's host: only ranks whose hosts have the same one map each
-	// other's memory. "" means that of the variable MSCCLGO_HOST_ID, or else the kernel's.
+	// other's memory. "" means the identity in the variable MSCCLGO_HOST_ID, or else the kernel's.
 	Host string
 	// Failed is closed when the group has failed: closing a connection or a memory then no
 	// longer waits for what is queued to peers whose memory is not mapped, which is
@@ -50,7 +50,7 @@ type Options struct {
 // peers' that it has imported.
 type Registry struct {
 	options  Options
-	instance uint64       // random: differs from that of an earlier registry of the rank
+	instance uint64       // random: differs from an earlier registry's of the rank
 	failed   *native.Flag // see native.FailedOf
 	server   *fdpass.Server
 
@@ -150,7 +150,7 @@ func (r *Registry) Failed() <-chan struct{} { return r.options.Failed }
 // over a [Registrar].
 //
 // Errors: ErrInvalid for a buffer of another device, one that is closed and one of 0
-// bytes; those of registrars.
+// bytes; the errors of registrars.
 func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	const op = "registeredmem: register"
 	if buf == nil {

@@ -72,7 +72,7 @@ func keepHandwritten(out string) error {
 func (s *sourceOptions) generated(c *call, out string) (kernelgen.Input, []byte, error) {
 	in := kernelgen.Input{Bundle: s.archs != "", Defines: s.options.Defines, Check: s.options.Check}
 	if !in.Bundle {
-		// The compilation at run time has neither these folders nor that of the source.
+		// The compilation at run time has neither these folders nor the source's.
 		if len(s.options.IncludeDirs) > 0 {
 			return in, nil, &usageError{"-I needs -arch, since the embedded source is compiled elsewhere, without these folders"}
 		}

@@ -91,7 +91,7 @@ func findJobs(proc string) []running {
 	found := map[uint64]*running{}
 	links, _ := filepath.Glob(proc + "/[0-9]*/fd/*")
 	for _, link := range links {
-		// Others' processes, and those that have just ended, cannot be read.
+		// Others' processes, and processes that have just ended, cannot be read.
 		if name, err := os.Readlink(link); err != nil || !strings.HasPrefix(name, "/memfd:"+native.BoardName+" ") {
 			continue
 		}

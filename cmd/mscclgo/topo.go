@@ -106,7 +106,7 @@ func (f *topoFlags) check() error {
 	return nil
 }
 
-// endsInSVG returns the error of the file of a flag, if its name is not that of a picture.
+// endsInSVG returns the error of the file of a flag, if its name is not a picture's.
 func endsInSVG(name, file string) error {
 	if file == "" || filepath.Ext(file) == ".svg" {
 		return nil
@@ -122,12 +122,12 @@ func namedTwice(files ...string) error {
 		if name != "" && seen[path] {
 			return fmt.Errorf("two flags name the file %s", name)
 		}
-		seen[path] = seen[path] || name != "" // that of no name is "."
+		seen[path] = seen[path] || name != "" // the path of no name is "."
 	}
 	return nil
 }
 
-// machine returns this machine, or that of the file.
+// machine returns this machine, or the file's.
 func (f *topoFlags) machine() (*topology.Machine, error) {
 	if f.load == "" {
 		return topology.Discover(topology.Options{})

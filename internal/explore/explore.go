@@ -36,7 +36,7 @@ const (
 	RoundRobin Scheduler = "round-robin" // each for a number of steps
 )
 
-// Schedulers are those that a seed is for.
+// Schedulers are the schedulers that a seed is for.
 var Schedulers = []Scheduler{Random, PCT, RoundRobin}
 
 func (s Scheduler) number() (C.explore_scheduler, bool) {

@@ -13,7 +13,7 @@ type meeting struct {
 func (m *meeting) begin() { m.once.Do(func() { close(m.began) }) }
 
 // Meet calls exchange, in which all n ranks of a group wait for each other, when all have called
-// Meet: the turn goes on among those that have not. A nil party just calls it.
+// Meet: the turn goes on among parties that have not. A nil party just calls it.
 func (p *Party) Meet(group string, n int, exchange func()) {
 	if p == nil {
 		exchange()

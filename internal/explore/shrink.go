@@ -4,7 +4,7 @@ import "slices"
 
 // Shrink returns few of the switches, in the order of the run, or none, with which a run still fails, by
 // at most so many runs (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
-// Input", 2002). fails runs the [Fixed] plan with some of them, and returns those of that run
+// Input", 2002). fails runs the [Fixed] plan with some of them, and returns the switches of that run
 // if it fails.
 func Shrink(switches []Switch, runs int, fails func([]Switch) ([]Switch, bool)) []Switch {
 	try := func(some []Switch) bool {

@@ -23,7 +23,7 @@ func credentials(conn *net.UnixConn) (cred *syscall.Ucred, err error) {
 	return cred, os.NewSyscallError("getsockopt", credErr)
 }
 
-// Process returns the process at the other end of conn, or 0 if it is unknown, as that of another pid namespace.
+// Process returns the process at the other end of conn, or 0 if it is unknown, as in another pid namespace.
 func Process(conn *net.UnixConn) int {
 	cred, err := credentials(conn)
 	if err != nil {

@@ -33,7 +33,7 @@ type Answer struct {
 	Value any
 	// Stay, if not nil, gets the connection on which the answer went, which is the
 	// handler's from then on, or nil if the caller did not get the answer. The caller's
-	// end is that of [Connect].
+	// end is as for [Connect].
 	Stay func(*net.UnixConn)
 }
 

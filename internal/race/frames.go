@@ -104,7 +104,7 @@ func (l line) String() string {
 	return fmt.Sprintf("%s:%d", file, l.number)
 }
 
-// frames returns the lines of an address: its own, and those of the calls around it that
+// frames returns the lines of an address: its own, and the lines of the calls around it that
 // were inlined, from the innermost on.
 func (c *code) frames(pc uint64) []line {
 	for _, u := range c.units {

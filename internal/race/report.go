@@ -187,7 +187,7 @@ func (r *reader) code(module uint32) *code {
 	return c
 }
 
-// shadowBytes are those that a byte has in the finder's memory.
+// shadowBytes are the bytes that a byte takes of the finder's memory.
 const shadowBytes = C.RACE_SLOTS*C.sizeof_race_slot/8 + C.sizeof_race_cell/4
 
 func (r *reader) lost() []string {

@@ -4,7 +4,7 @@ package timeline
 // wrong.
 type Sample struct{ Local, Common, Error uint64 }
 
-// Clock turns the times of one clock into those of another. Between two samples it takes
+// Clock turns the times of one clock into times of another. Between two samples it takes
 // their rates for constant.
 type Clock struct {
 	First Sample
@@ -27,7 +27,7 @@ func (c *Clock) at(local uint64) int64 {
 func (c *Clock) wrong() uint64 { return max(c.First.Error, c.Last.Error) }
 
 // ClockError returns by how many nanoseconds the times of the rank's kernels may be wrong
-// against those of rank 0's host.
+// against the times of rank 0's host.
 func (r *Rank) ClockError() uint64 { return r.Devices.wrong() + r.Hosts.wrong() }
 
 func (r *Rank) deviceTime(t uint64) int64 { return r.Hosts.at(uint64(r.Devices.at(t))) }

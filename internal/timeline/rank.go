@@ -24,7 +24,7 @@ type Rank struct {
 	Device string // its name
 	Host   string // the machine's name
 
-	// Group is the kernels' channel number of the group, and HostGroups are those of the ranks of
+	// Group is the kernels' channel number of the group, and HostGroups are the numbers for the ranks of
 	// one host, which are HostRanks.
 	Group      uint32
 	HostGroups [2]uint32
@@ -33,7 +33,7 @@ type Rank struct {
 	Channels map[uint32]Channel  // by their numbers on this rank
 	Sites    []native.LaunchSite // of launches
 	Devices  Clock               // from the device's clock to the host's
-	Hosts    Clock               // from the host's clock to that of rank 0
+	Hosts    Clock               // from the host's clock to rank 0's
 	Failure  string              // why the group failed, or ""
 
 	KernelsDropped, HostDropped uint64 // events that are not in the rings any more

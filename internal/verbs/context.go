@@ -78,7 +78,7 @@ type Attributes struct {
 	Entries    int  // most entries in a completion queue
 	Reads      int  // most RDMA reads and atomics under way that a queue pair starts
 	PeerReads  int  // most of the peer's that a queue pair answers at a time
-	Atomics    bool // fetch-and-add and compare-and-swap, atomic at least among those that this device does
+	Atomics    bool // fetch-and-add and compare-and-swap, atomic at least among the atomics of this device
 	Ports      int
 }
 

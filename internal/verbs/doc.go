@@ -3,7 +3,7 @@
 // declared here (abi.h), so that the package builds and its callers run on machines
 // without it.
 //
-// Each type owns one object of the library. Objects are closed before those that they
+// Each type owns one object of the library. Objects are closed before the objects that they
 // were made from. Unless documented otherwise, methods may be called from any
 // goroutine, but not concurrently with Close of the same object.
 package verbs

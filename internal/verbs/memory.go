@@ -63,7 +63,7 @@ func (p *PD) Register(address uintptr, size, iova uint64, access Access) (*MR, e
 // RegisterDMABuf registers memory of a device, as offset and size in a dma-buf,
 // which may be closed afterwards.
 //
-// Errors: ErrUnsupported when the library or the kernel does not support it; those of
+// Errors: ErrUnsupported when the library or the kernel does not support it; the errors of
 // Register.
 func (p *PD) RegisterDMABuf(fd int, offset, size, iova uint64, access Access) (*MR, error) {
 	mr, err := C.verbs_register_dmabuf(p.context.api, p.pd, C.int(fd), C.uint64_t(offset), C.size_t(size), C.uint64_t(iova), C.int(access))

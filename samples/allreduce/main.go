@@ -81,7 +81,7 @@ func (c *config) check(args int) error {
 }
 
 // maxIters keeps the numbers of calls, which all sizes of a run share and oneshot's packets
-// have as flags, below 1<<32: behind that they would be those of packets that are still there.
+// have as flags, below 1<<32: beyond that they would be flags of packets that are still there.
 const maxIters = 100_000_000
 
 // sample is one rank's.

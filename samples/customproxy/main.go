@@ -77,7 +77,7 @@ func (c *config) check(args int) error {
 	case min(c.blocks, c.threads, c.rounds, c.darts) < 1 || c.blocks > 1<<16 || c.threads > 1<<10 || max(c.rounds, c.darts) > 1<<18:
 		return errors.New("-blocks is from 1 to 65536, -threads from 1 to 1024, and -rounds and -darts from 1 to 262144")
 	}
-	return nil // all darts together fit an int, and those of a block in a round a uint32
+	return nil // all darts together fit an int, and the darts of a block in a round a uint32
 }
 
 // score is what the handler adds up. Until the service has stopped, only the proxy's

@@ -50,7 +50,7 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 		out = io.Discard
 	}
 	device, rank, ranks := comm.Device(), comm.Rank(), comm.Size()
-	// Of this rank: its tokens, by expert; those that its expert gets, by rank, which may be
+	// Of this rank: its tokens, by expert; the tokens that its expert gets, by rank, which may be
 	// all; and its tokens when they have come back. Then how many go to each rank, and come.
 	var buffers [5]*gpu.Buffer
 	for i, size := range []uint64{4 * width * most, 4 * width * most * uint64(ranks), 4 * width * most, 8 * uint64(ranks), 8 * uint64(ranks)} {

@@ -81,7 +81,7 @@ func in(name string, problems []string) []string {
 // goPackage is what "go list -json" prints of a package.
 type goPackage struct {
 	ImportPath string
-	Imports    []string // those of tests are not among them
+	Imports    []string // imports of tests are not among them
 	Module     struct{ Path string }
 }
 

@@ -1,5 +1,5 @@
 // Hosts broadcasts from rank 0: through mapped memory to the ranks of its host, and over
-// the network to those of others.
+// the network to the ranks of others.
 package main
 
 import (

@@ -50,7 +50,7 @@ import "C"
 
 import "unsafe"
 
-// Tensor describes a tensor. The zero values are those of a DLManagedTensor of the first
+// Tensor describes a tensor. The zero values describe a DLManagedTensor of the first
 // version in the host's memory.
 type Tensor struct {
 	Versioned  bool
@@ -64,7 +64,7 @@ type Tensor struct {
 	Lanes      uint16 // 0 means 1
 	Shape      []int64
 	Strides    []int64 // nil for none
-	Dimensions int32   // 0 means those of Shape
+	Dimensions int32   // 0 means as many as Shape has
 	NoDeleter  bool
 }
 

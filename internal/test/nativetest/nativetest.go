@@ -124,7 +124,7 @@ func (q *Queue) Hold(on bool) { flag(&q.c.held).Store(number(on)) }
 // Park sets whether what requests end with waits, unless it is a mark, and with it all marks.
 func (q *Queue) Park(on bool) { flag(&q.c.parks).Store(number(on)) }
 
-// Unpark has nothing of the first n requests wait any more, though that of others does.
+// Unpark has nothing of the first n requests wait any more, though others' requests do.
 func (q *Queue) Unpark(n int) { flag(&q.c.queued).Store(uint32(n)) }
 
 // Wrong returns how many operations were not what their request asked for, in kind, places or

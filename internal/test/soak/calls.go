@@ -20,7 +20,7 @@ type call struct {
 	op   collective.Op
 }
 
-// calls are those of the runs: each kind, and each type and operation in some reduction. Not
+// calls are the calls of the runs: each kind, and each type and operation in some reduction. Not
 // all combinations, which would be compiled for minutes; kinds that only copy have one kernel
 // for all types.
 var calls = []call{
@@ -40,10 +40,10 @@ var calls = []call{
 	{collective.Reduce, collective.I32, collective.Sum},
 }
 
-// fewCalls are those of the short form.
+// fewCalls are the calls of the short form.
 const fewCalls = 9
 
-// callsOf returns those of a run.
+// callsOf returns the calls of a run.
 func callsOf(short bool) []call {
 	if short {
 		return calls[:fewCalls]
@@ -51,7 +51,7 @@ func callsOf(short bool) []call {
 	return calls
 }
 
-// algorithms returns those that a call is made by at random, beside what the tuning chooses:
+// algorithms returns the algorithms by which a call is made at random, beside what the tuning chooses:
 // all, but for what takes most memory, of which ranks that share a GPU have too little.
 func (c call) algorithms() (some []string) {
 	for _, a := range c.kind.Algorithms() {
@@ -70,7 +70,7 @@ const (
 	places = 3
 )
 
-// A team is a group as its ranks work in it: that of the run, or one of a Split.
+// A team is a group as its ranks work in it: the run's, or one of a Split.
 type team struct {
 	comm    *communicator.Communicator
 	runner  *collective.Runner

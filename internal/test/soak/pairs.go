@@ -37,7 +37,7 @@ func (r *run) pair() {
 // isMate reports whether a rank has the fault too.
 func (r *run) isMate(rank int) bool { return r.fault.pairs && rank == r.mate }
 
-// options are those of the network.
+// options are the network's.
 func (r *run) options() netlab.Options { return netlab.Options{Whole: r.fault.name == mtusDiffer} }
 
 // stopMate stops the other rank, and returns a while later, before its silence counts.

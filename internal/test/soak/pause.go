@@ -15,7 +15,7 @@ type pause struct {
 	Own      bool
 }
 
-// pauses are those of this process.
+// pauses are the pauses of this process.
 type pauses struct {
 	mu  sync.Mutex
 	all []pause // the newest

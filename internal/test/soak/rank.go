@@ -147,7 +147,7 @@ type worker struct {
 	ports   *communicator.PortChannels
 
 	// What a group has until it ends: see leave.
-	team, part *team // part is that of the rank's subgroup
+	team, part *team // part is the rank's subgroup
 	subgroup   atomic.Pointer[communicator.Communicator]
 	pipes      [2]*communicator.Pipes
 	pipeMost   [2]uint64

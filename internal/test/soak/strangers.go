@@ -65,7 +65,7 @@ func (r *run) disturb(rendezvous string, most int, random *rand.Rand, stop <-cha
 // A listener is where a process accepts connections.
 type listener struct{ network, address string }
 
-// listeners returns those of the run's processes.
+// listeners returns the listeners of the run's processes.
 func (r *run) listeners() []listener {
 	sockets := map[string]bool{} // inodes
 	pids := r.processes()

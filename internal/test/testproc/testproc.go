@@ -242,7 +242,7 @@ type Place struct {
 	Env  []string // the rank's variables, as a launcher sets them, but not where the group meets
 }
 
-// Places returns those of all ranks: Places(1, 3) has rank 0 on the first host and ranks 1 to
+// Places returns the places of all ranks: Places(1, 3) has rank 0 on the first host and ranks 1 to
 // 3 on the second.
 func Places(perHost ...int) (all []Place) {
 	ranks := 0

@@ -235,7 +235,7 @@ type ncclContestant struct {
 
 func (k *ncclContestant) buffers() (in, out *gpu.Buffer) { return k.in, k.out }
 
-// roundings is that of a ring or a tree: one at each rank.
+// roundings are a ring's or a tree's: one at each rank.
 func (k *ncclContestant) roundings(ranks int) int { return ranks }
 
 // agree returns an error on all ranks when one has one. begun is whether there may be

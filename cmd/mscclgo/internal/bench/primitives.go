@@ -53,11 +53,11 @@ func (t *primitives) largestPut() uint64 {
 }
 
 // Primitives times semaphores, packets, port channels, pipes and the ring of triggers
-// between ranks 0 and 1, and all-reduces by rings of pipes between all ranks, beside those of
+// between ranks 0 and 1, and all-reduces by rings of pipes between all ranks, beside the rings of
 // NCCL's ring if its library, a file or "" to search, can be used. It prints rank 0's results.
 // Collective.
 //
-// Errors: for groups of one rank, and of several hosts; also those that [Stuck] reports.
+// Errors: for groups of one rank, and of several hosts; also the errors that [Stuck] reports.
 func Primitives(ctx context.Context, comm *communicator.Communicator, library string, sinks Sinks) (err error) {
 	sinks.fill()
 	if comm.Size() < 2 || len(comm.Hosts()) > 1 {

@@ -46,7 +46,7 @@ func (p *problem) outBytes() uint64 {
 	return p.part() * uint64(p.collective.OutParts(p.ranks)+p.collective.OutOffset(p.rank, p.inPlace))
 }
 
-// alike reports whether all ranks' outputs must have the same bits: those of an
+// alike reports whether all ranks' outputs must have the same bits: the outputs of an
 // all-reduce.
 func (p *problem) alike() bool {
 	return p.collective.Reduces() && p.collective.InParts(p.ranks) == 1 && !p.collective.Rooted()

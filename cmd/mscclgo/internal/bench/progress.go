@@ -16,9 +16,9 @@ func ShowProgress(w io.Writer) func(text string) {
 	return func(text string) { fmt.Fprintf(w, "%s%s\n", progressMark, text) }
 }
 
-// ProgressFilter passes lines on, except those of ShowProgress: it shows the newest of
+// ProgressFilter passes lines on, except the lines of ShowProgress: it shows the newest of
 // them at the foot of a terminal, and discards them when Out is no terminal. Each Write
-// must be of whole lines, as those of package launcher are.
+// must be of whole lines, as package launcher's are.
 type ProgressFilter struct {
 	Out      io.Writer
 	Terminal bool

@@ -51,7 +51,7 @@ type Other struct {
 	Wrong int     `json:"wrong"` // as in Result
 }
 
-// Times are those of one operation in all replays, the slowest rank's.
+// Times are the times of one operation in all replays, the slowest rank's.
 type Times struct {
 	Median, Least, Most time.Duration
 }

@@ -158,7 +158,7 @@ func (r *pipeRings) meetNCCL(ctx context.Context) error {
 	return group.abort()
 }
 
-// ringContestant is one way to do the all-reduce; repeat is that of a [contestant].
+// ringContestant is one way to do the all-reduce; repeat is as in a [contestant].
 type ringContestant struct {
 	name   string
 	repeat func(ctx context.Context, p *problem, iters, replays int, graph bool) (repeated, error)

@@ -70,7 +70,7 @@ type kindAlgorithm struct {
 // returns the results in the order of the table, also when it returns an error. Wrong
 // elements are in the results and are an error in the end. Collective.
 //
-// Errors: also those that [Stuck] reports.
+// Errors: also the errors that [Stuck] reports.
 func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (results []Result, err error) {
 	sinks.fill()
 	if err := cfg.Validate(comm.Size()); err != nil {

@@ -18,7 +18,7 @@ type seat struct {
 }
 
 // turns reports whether ranks of different processes share a GPU, which then runs the
-// kernels of one process at a time, although they wait for those of another. Collective.
+// kernels of one process at a time, although they wait for kernels of another. Collective.
 func turns(ctx context.Context, comm *communicator.Communicator) (bool, error) {
 	mine := seat{comm.Device().Info().UUID, process}
 	w := wire.NewWriter(24)

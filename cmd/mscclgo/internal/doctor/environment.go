@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// variables are those that users set, without MSCCLGO_ in front.
+// variables are the ones that users set, without MSCCLGO_ in front.
 var variables = []string{
 	"ADVERTISE", "BOOTSTRAP_TLS", "CACHE", "CUDA_COMPILER", "DEADLOCKS", "DEVICE", "EMU_DEVICES", "EMU_MEMORY", "ETHERNET_INTERFACE",
 	"HEARTBEAT_TIMEOUT", "HOST_ID", "IB_DEVICE", "IB_GID_INDEX", "IB_NO_ATOMICS", "IB_PORT", "IB_QUEUE_PAIRS",
 	"IB_SERVICE_LEVEL", "IB_TRAFFIC_CLASS", "ID", "INTERFACE", "NVRTC", "NVRTC_FALLBACK", "PORT", "SECRET", "TRACE", "TRACE_EVENTS", "TRANSPORTS",
 }
 
-// ignored are those of tests and of programs that start others, and macros.
+// ignored are variables of tests and of programs that start others, and macros.
 var ignored = []string{"TEST_", "REQUIRE", "LAUNCHER", "BENCH_LAUNCHED", "DOCTOR", "NVRTC_SOURCES", "CHECK", "FEW_RANKS", "FOUR_RANKS", "RACE", "EXPLORE"}
 
 // secrets are not shown.

@@ -34,7 +34,7 @@ func (e *examination) limit(name string) uint64 {
 }
 
 // cgroup returns the least of a limit in this process's control group and those above it.
-// With version 1 of control groups, name is that of version 2 too.
+// With version 1 of control groups, the name is version 2's too.
 func (e *examination) cgroup(controller, name string) uint64 {
 	least := uint64(unlimited)
 	for line := range strings.Lines(e.read("/proc/self/cgroup")) {

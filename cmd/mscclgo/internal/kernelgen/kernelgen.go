@@ -150,7 +150,7 @@ func exported(name string) string {
 	return "X" + b.String()
 }
 
-// unexported returns a name of C++ as that of a parameter of Go, or "" if there is none.
+// unexported returns a name of C++ as the name of a parameter of Go, or "" if there is none.
 func unexported(name string) string {
 	parts := words(name)
 	if len(parts) == 0 {

@@ -13,7 +13,7 @@ import (
 // structure is a type of Go that stands for one of C++.
 type structure struct{ Name, Comment, Body string }
 
-// types names the types of C++ in Go, and declares those that Go does not have.
+// types names the types of C++ in Go, and declares the types that Go does not have.
 type types struct {
 	structs []structure
 	taken   names
@@ -90,7 +90,7 @@ func (ts *types) structure(t signature.Type) string {
 	name := ts.taken.unique(exported(t.Name))
 	ts.known[key] = name
 	at := len(ts.structs)
-	ts.structs = append(ts.structs, structure{Name: name}) // before those of its fields
+	ts.structs = append(ts.structs, structure{Name: name}) // before its fields' structs
 	body, ok := ts.body(t)
 	comment := fmt.Sprintf("the type %s of C++.", t.Name)
 	if !ok {
