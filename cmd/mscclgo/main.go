@@ -1,5 +1,5 @@
 // Mscclgo starts programs as the ranks of a group on this machine, times collectives,
-// compiles kernels and those of the collectives beforehand, writes Go functions for them, shows what running ranks do
+// compiles kernels, also the collectives', beforehand, writes Go functions for them, shows what running ranks do
 // and wait for, finds out what works on a machine, and shows its topology and devices. Run "mscclgo
 // help" for its commands.
 package main
