@@ -112,10 +112,10 @@ func (p *pulse) readNews() (frame, error) {
 // what it should pass on reaches nobody behind it, and its connections may stay for hours.
 func (b *Bootstrap) watchNeighbours() {
 	timeout := b.options.HeartbeatTimeout
-	if timeout <= 0 {
-		return
-	}
 	every := timeout / askShare
+	if timeout <= 0 {
+		every = DefaultHeartbeatTimeout / askShare // only to look at the links
+	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	known := map[*conn]*silence{}
@@ -126,6 +126,9 @@ func (b *Bootstrap) watchNeighbours() {
 		case <-b.failed:
 			return
 		case now := <-tick.C:
+			if b.look(now); timeout <= 0 {
+				continue
+			}
 			// A little later than a communicator, which knows more.
 			if rank := b.ask(now, known, timeout+every); rank >= 0 {
 				text := fmt.Sprintf("it has given no sign of life to rank %d for %v: it is stopped, its host hangs, or the network to it is down", b.rank, timeout+every)
@@ -138,6 +141,17 @@ func (b *Bootstrap) watchNeighbours() {
 	}
 }
 
+// look looks whether the hosts of the peers acknowledge what they are sent.
+func (b *Bootstrap) look(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.peers {
+		for c := range p.conns {
+			c.lossy = c.link.Look(c.nc, now)
+		}
+	}
+}
+
 // ask asks the neighbours, and returns one that is silent, or -1. known is what was known of
 // the connections at the call before.
 func (b *Bootstrap) ask(now time.Time, known map[*conn]*silence, timeout time.Duration) (silent int) {
@@ -146,9 +160,6 @@ func (b *Bootstrap) ask(now time.Time, known map[*conn]*silence, timeout time.Du
 	silent = -1
 	asked := map[*conn]bool{}
 	for _, p := range b.peers {
-		for c := range p.conns {
-			c.lossy = c.link.Look(c.nc, now)
-		}
 		c := p.out
 		if b.closing || c == nil || !p.present() || b.watchParent(b.rank) != p.rank && b.watchParent(p.rank) != b.rank {
 			continue

@@ -511,10 +511,10 @@ func (o *observer) ranks(now time.Time) []watch.Rank {
 		}
 		if s, err := watch.Decode(o.board.statusOf(i)); err == nil {
 			r.Status = s
-			near := o.sees(i, s)
-			if near && int(s.Process) == os.Getpid() {
-				r.Silent = 0 // this very process, which is not silent
-			} else if near {
+			switch {
+			case s.Namespace == o.namespace && o.namespace != 0 && s.Host == o.host && int(s.Process) == os.Getpid():
+				r.Silent, r.Quiet = 0, 0 // this very process, which is not silent
+			case o.sees(i, s):
 				r.Stopped, r.Runs = procfs.Stopped(int(s.Process)), procfs.Runs(int(s.Process))
 				// One that has just left may have ended before this rank has seen that.
 				r.Ended = now.Sub(o.lives[i].moved) >= noteFresh && procfs.Ended(int(s.Process))

@@ -9,6 +9,9 @@ import (
 // kernel has sent the same at least twice more.
 const longLink = time.Second
 
+// longQuiet is for how long nothing has been heard of a rank of another host until a text that names it says so.
+const longQuiet = 2500 * time.Millisecond
+
 // link returns the verdict of the rank whose host acknowledges nothing for longest, and whether there is one.
 func link(ranks []Rank) (Verdict, bool) {
 	by, longest := -1, Wait{}
@@ -46,6 +49,11 @@ func (g *graph) quiet() (Verdict, bool) {
 	if worst < 0 {
 		return Verdict{}, false
 	}
-	return Verdict{Culprit: worst, Text: fmt.Sprintf("nothing has been heard of rank %d for %v, for which others wait: its host hangs, the network to it is down, or large messages do not pass, as where the MTUs of interfaces and switches between the hosts differ",
-		worst, round(g.ranks[worst].Quiet))}, true
+	return Verdict{Culprit: worst, Text: g.unheard(worst, ", for which others wait")}, true
+}
+
+// unheard says since when nothing has been heard of a rank, and why that may be.
+func (g *graph) unheard(rank int, what string) string {
+	return fmt.Sprintf("nothing has been heard of rank %s for %v%s: its host hangs, the network to it is down, or large messages do not pass, as where the MTUs of interfaces and switches between the hosts differ",
+		g.name(rank), round(g.ranks[rank].Quiet), what)
 }

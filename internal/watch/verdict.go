@@ -388,6 +388,8 @@ func (g *graph) doing(rank int) string {
 	switch {
 	case r.Left:
 		return fmt.Sprintf("rank %s has left the group", g.name(rank))
+	case r.Quiet >= longQuiet:
+		return g.unheard(rank, "")
 	case r.Status == nil:
 		return fmt.Sprintf("nothing is known of rank %s", g.name(rank))
 	case g.own[rank] != nil:
