@@ -174,7 +174,7 @@ func (f *failure) failBy(culprit int, err error) {
 	if earlier := f.boot.Err(); earlier != nil {
 		culprit, self, err = mscclgo.NoRank, mscclgo.NoRank, earlier // which may name nobody
 	}
-	err, number := f.observer.kin.blame(err, culprit, self)
+	number, err := f.observer.kin.blame(err, culprit, self)
 	f.mu.Lock()
 	first := f.cause == nil
 	if first {

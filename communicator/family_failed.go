@@ -75,18 +75,18 @@ func (k *kin) renumbered(other *kin) string {
 	return " (" + strings.Join(all, ", ") + ")"
 }
 
-// blame returns an error of this group with what it tells the family, and the number of the culprit in the outer group. It is due to
+// blame returns the number of an error's culprit in the outer group, and the error with what it tells the family. It is due to
 // the culprit if that is known, and to the rank otherwise if the error names none. Both may be NoRank. It
 // is called without locks, since methods of the program's errors may call anything.
-func (k *kin) blame(err error, culprit, otherwise int) (error, int) {
+func (k *kin) blame(err error, culprit, otherwise int) (number int, ours error) {
 	b := (*blamed)(nil)
 	if errors.As(err, &b) && b.of.family == k.family {
 		if b.of == k {
-			return err, b.culprit
+			return b.culprit, err
 		}
-		return &blamed{k, b.culprit, err.Error(), err}, b.culprit
+		return b.culprit, &blamed{k, b.culprit, err.Error(), err}
 	}
-	number := mscclgo.NoRank
+	number = mscclgo.NoRank
 	if by := (*watch.By)(nil); culprit == mscclgo.NoRank && errors.As(err, &by) && by.Outside() < len(k.outer.numbers) {
 		number = by.Outside()
 	}
@@ -102,7 +102,7 @@ func (k *kin) blame(err error, culprit, otherwise int) (error, int) {
 	if number == mscclgo.NoRank {
 		number = k.number(culprit)
 	}
-	return &blamed{k, number, err.Error(), err}, number
+	return number, &blamed{k, number, err.Error(), err}
 }
 
 // failed has the family know why this group failed.
@@ -115,7 +115,7 @@ func (k *kin) failed(err error, culprit int, now time.Time) {
 // ours returns an error of this group, which may name a rank of it, so that the rank's other groups know that.
 func (c *Communicator) ours(err error) error {
 	if c.failure != nil && err != nil {
-		err, _ = c.failure.observer.kin.blame(err, mscclgo.NoRank, mscclgo.NoRank)
+		_, err = c.failure.observer.kin.blame(err, mscclgo.NoRank, mscclgo.NoRank)
 	}
 	return err
 }

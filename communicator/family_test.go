@@ -74,7 +74,7 @@ func TestCulpritInTheFamily(t *testing.T) {
 	p, q := part[1], other[0] // of rank 1
 	timeout := func(peer int) error { return mscclgo.Errorf(mscclgo.ErrTimeout, "wait", "it did not come").At(1, peer) }
 	blame := func(o *observer, err error, culprit, otherwise int) int {
-		_, number := o.kin.blame(err, culprit, otherwise)
+		number, _ := o.kin.blame(err, culprit, otherwise)
 		return number
 	}
 	check := func(what string, got, want int) {
@@ -110,7 +110,7 @@ func TestCulpritInTheFamily(t *testing.T) {
 	check("news of a rank that is not of the outer group", blame(q, news(outside(4)), none, none), 3)
 
 	// The error passes from one part through another, which lacks the culprit, to the outer group.
-	first, _ := p.kin.blame(fmt.Errorf("step 3: %w", timeout(0)), none, 1)
+	_, first := p.kin.blame(fmt.Errorf("step 3: %w", timeout(0)), none, 1)
 	culprit, ours := q.c.ofOther(mscclgo.ErrAborted, "abort", first)
 	if culprit != none || !strings.HasSuffix(ours.Error(), "rank 2 of the outer group is not of this one") {
 		t.Fatalf("rank %d, %v", culprit, ours)

@@ -23,10 +23,7 @@ const longWait = time.Second
 // there is a reason: a rank that is stopped or silent, calls that differ, or where the
 // longest wait in the group leads if it has lasted for a second. A group that is slow has such waits too.
 func SoFar(ranks []Rank, l Limits) (Verdict, bool) {
-	if v, ok := Dead(ranks, l); ok {
-		return v, true
-	}
-	if v, ok := callsDiffer(ranks); ok {
+	if v, ok := plain(ranks, l); ok {
 		return v, true
 	}
 	longest, at := time.Duration(0), -1

@@ -47,13 +47,7 @@ func Judge(ranks []Rank, l Limits) Verdict { return JudgePart(ranks, OuterGroup{
 
 // JudgePart is Judge for a group that was split from another one.
 func JudgePart(ranks []Rank, outer OuterGroup, l Limits) Verdict {
-	if v, ok := Dead(ranks, l); ok {
-		return v
-	}
-	if v, ok := callsDiffer(ranks); ok {
-		return v
-	}
-	if v, ok := link(ranks); ok {
+	if v, ok := plain(ranks, l); ok {
 		return v
 	}
 	g := newGraph(ranks, outer, l)
@@ -62,6 +56,17 @@ func JudgePart(ranks []Rank, outer OuterGroup, l Limits) Verdict {
 		return g.outerFailed(outer.Numbers)
 	}
 	return g.inGroup(v)
+}
+
+// plain returns the verdict of what needs no waits to be seen, and reports whether there is such a thing.
+func plain(ranks []Rank, l Limits) (v Verdict, ok bool) {
+	if v, ok = Dead(ranks, l); !ok {
+		v, ok = callsDiffer(ranks)
+	}
+	if !ok {
+		v, ok = link(ranks)
+	}
+	return v, ok
 }
 
 // judge follows the waits.
