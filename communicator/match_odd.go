@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // oddPatience bounds how long a rank that has found a difference waits for the calls of
@@ -15,9 +16,13 @@ const oddPatience = 100 * time.Millisecond
 func (m *matcher) odd(number uint64) int {
 	for end := time.Now().Add(oddPatience); ; time.Sleep(time.Millisecond) {
 		texts, known := m.texts(number)
-		if known == len(m.members) || time.Now().After(end) {
-			return oddOne(m.members, texts)
+		if known < len(m.members) && !time.Now().After(end) {
+			continue
 		}
+		if odd, sure := watch.OddCall(texts); sure {
+			return m.members[odd]
+		}
+		return mscclgo.NoRank
 	}
 }
 
@@ -36,28 +41,4 @@ func (m *matcher) texts(number uint64) (texts []string, known int) {
 		}
 	}
 	return texts, known
-}
-
-// oddOne returns the member whose text only it has, where at least two others have another
-// in common and nobody has a third. Unknown texts are empty.
-func oddOne(members []int, texts []string) int {
-	count := map[string]int{}
-	known := 0
-	for _, t := range texts {
-		if t != "" {
-			count[t]++
-			known++
-		}
-	}
-	odd, common := mscclgo.NoRank, 0
-	for i, t := range texts {
-		if count[t] == 1 && t != "" {
-			odd = members[i]
-		}
-		common = max(common, count[t])
-	}
-	if known < 3 || common != known-1 {
-		return mscclgo.NoRank
-	}
-	return odd
 }

@@ -163,47 +163,6 @@ func Endless(rank int, w Wait) Verdict {
 	return Verdict{Culprit: w.Peer, Text: fmt.Sprintf("rank %d has left the group, and rank %d has waited%s for %s, which cannot come any more", w.Peer, rank, since(w), place(w, w.Peer, rank))}
 }
 
-// callsDiffer finds two ranks whose calls of one number differ.
-func callsDiffer(ranks []Rank) (Verdict, bool) {
-	for i, r := range ranks {
-		if r.Status == nil || r.Call == 0 {
-			continue
-		}
-		for j, other := range ranks[:i] {
-			if other.Status == nil || other.Call != r.Call || other.CallText == r.CallText {
-				continue
-			}
-			// The one that fewer agree with is the odd one.
-			a, b := agree(ranks, r.Status), agree(ranks, other.Status)
-			odd, rest := i, j
-			if a > b {
-				odd, rest = j, i
-			}
-			v := Verdict{Culprit: odd, Text: fmt.Sprintf("rank %d makes %s; rank %d makes %s: all ranks must make the same calls in the same order", odd, call(ranks[odd].Status), rest, call(ranks[rest].Status))}
-			return v, true
-		}
-	}
-	return Verdict{}, false
-}
-
-// agree counts the ranks whose last call is that of s.
-func agree(ranks []Rank, s *Status) (n int) {
-	for _, r := range ranks {
-		if r.Status != nil && r.Call == s.Call && r.CallText == s.CallText {
-			n++
-		}
-	}
-	return n
-}
-
-// call names a rank's last call.
-func call(s *Status) string {
-	if s.CallText == "" {
-		return fmt.Sprintf("call %d", s.Call)
-	}
-	return fmt.Sprintf("call %d, %s", s.Call, s.CallText)
-}
-
 // graph has a rank's waits for other ranks as edges. Those that last, or that have
 // ended by their deadline, count.
 type graph struct {
