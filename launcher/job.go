@@ -38,9 +38,9 @@ type job struct {
 
 // halt is what was seen of a rank that is stopped.
 type halt struct {
-	process int
-	lasted  time.Duration // while this process ran
-	told    bool          // the user was
+	process  int
+	lasted   time.Duration // while this process ran
+	reported bool          // to the user
 }
 
 // start starts the ranks in order, up to the first that cannot be started.
@@ -133,8 +133,8 @@ func (j *job) look(now time.Time) {
 		return
 	}
 	for _, r := range j.ranks {
-		if s := j.stops[r.number]; s != nil && !s.told {
-			s.told = true
+		if s := j.stops[r.number]; s != nil && !s.reported {
+			s.reported = true
 			j.log.Warn("launcher: a rank is stopped, and no other runs: kill -CONT continues its process", "rank", r.number, "process", s.process)
 		}
 	}

@@ -74,15 +74,15 @@ func Read(arena *os.File) (*Findings, error) {
 	a := C.race_current()
 	r := reader{a: a, codes: map[uint32]*code{}}
 	found := &Findings{Devices: int(a.joined)}
-	told := map[pair]bool{}
+	reported := map[pair]bool{}
 	for i := range min(uint32(a.reports), C.RACE_REPORTS) {
 		report := &a.report[i]
 		if report.ready == 0 {
 			continue
 		}
 		// The arena tells places apart by numbers, and each process numbers lines of Go anew.
-		if race := r.race(report); !told[race.pair()] {
-			told[race.pair()] = true
+		if race := r.race(report); !reported[race.pair()] {
+			reported[race.pair()] = true
 			found.Races = append(found.Races, race)
 		}
 	}
@@ -199,7 +199,7 @@ func (r *reader) lost() []string {
 		{C.RACE_LOST_MEMORY, "the finder has used half of the memory that was free (14 bytes for each byte that the program accessed), and watched nothing from then on; use smaller buffers"},
 		{C.RACE_LOST_REGION, fmt.Sprintf("more memory was allocated at one time than the finder has address space or numbers for (%d GiB, or %d allocations, of all ranks together), and some of it was not watched; use smaller or fewer buffers", (C.RACE_ARENA_BYTES-C.RACE_SHADOW_START)/shadowBytes>>30, C.RACE_REGIONS)},
 		{C.RACE_LOST_LAUNCHES, "there were more blocks, launches or streams than can be told apart, so that later ones are not watched well"},
-		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all told", C.RACE_REPORTS)},
+		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all reported", C.RACE_REPORTS)},
 		{C.RACE_LOST_CODE, "a module was compiled beforehand and not for the race finder, so that its kernels are not watched"},
 		{C.RACE_LOST_CLOCKS, "the run was too long for the finder's memory, and nothing was watched from then on"},
 	} {
