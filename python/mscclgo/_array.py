@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
 from ._library import Owner, call, fast, integer, integers, library, make
-from ._stream import Stream, with_owner
+from ._stream import with_owner
 
 if TYPE_CHECKING:
     from ._group import Group

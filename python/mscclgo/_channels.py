@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Tuple
 
 from ._array import Array, Pointer
 from ._errors import InvalidError, a_kind
-from ._library import CHANNEL_SET_BYTES, PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, Owner, call, integer, library, make, text
+from ._library import CHANNEL_SET_BYTES, PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, Owner, call, integer, library, make, stored, text
 from ._messages import rank
 from ._stream import Stream
 
@@ -49,9 +49,7 @@ class _Channels(Owner):
 
     def handle_bytes(self) -> bytes:
         """The set that kernels take."""
-        room = ctypes.create_string_buffer(CHANNEL_SET_BYTES)
-        call(self._get_set, self._handle, room)
-        return room.raw
+        return bytes(stored(ctypes.c_char * CHANNEL_SET_BYTES, self._get_set, self._handle).raw)
 
     @property
     def pointer(self) -> "Pointer":
@@ -66,9 +64,7 @@ class _Channels(Owner):
 
 def carried(group: Group, function: Any, *handles: int) -> bool:
     """Takes what was made of a group to the one that it was re-formed to, and returns whether captured graphs are right."""
-    right = ctypes.c_int()
-    group._wait(lambda: call(function, *handles, ctypes.addressof(right)))
-    return bool(right.value)
+    return bool(group._wait(lambda: stored(ctypes.c_int, function, *handles)).value)
 
 
 def _handle_at(struct: str, address: int) -> "Pointer":
@@ -304,9 +300,7 @@ class Pipes(Owner):
 
     def handle_bytes(self) -> bytes:
         """The mscclgo::PipeSet that kernels take."""
-        room = ctypes.create_string_buffer(PIPE_SET_BYTES)
-        call(library.mscclgo_pipes_get_set, self._handle, room)
-        return room.raw
+        return bytes(stored(ctypes.c_char * PIPE_SET_BYTES, library.mscclgo_pipes_get_set, self._handle).raw)
 
     def close(self) -> None:
         """Frees the pipes. No kernel of any rank may use them any longer. Collective: it waits for the
@@ -350,10 +344,8 @@ class PeerMemory(Owner):
 
     def handle_bytes(self) -> bytes:
         """The mscclgo::PeerMemory that kernels take."""
-        room = ctypes.create_string_buffer(PEER_MEMORY_HANDLE_BYTES)
-        call(library.mscclgo_peer_memory_get_handle, self._handle, room)
-        self._bytes = room.raw
-        return room.raw
+        self._bytes = bytes(stored(ctypes.c_char * PEER_MEMORY_HANDLE_BYTES, library.mscclgo_peer_memory_get_handle, self._handle).raw)
+        return self._bytes
 
     def reform(self) -> bool:
         """Carries the memory to the group that this one's was re-formed to, each survivor's array untouched: see

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-import warnings
 from typing import Any, Callable, List, Optional
 
 from ._config import Config, pack
 from ._group import _END, Group, _connected, _options, _place, end_later
-from ._library import ID_BYTES, ElasticOptions, Owner, call, instance, integer, library, make, milliseconds, text
+from ._library import ElasticOptions, Owner, call, instance, integer, library, make, milliseconds, stored, text
+from ._rendezvous import Server
 from ._waiting import Waiting
 
 
-class Elastic(Owner):
+class Elastic(Server):
     """A server at which processes meet as a group again and again, each time as a generation:
 
         server = mscclgo.Elastic(least=3, most=4)   # in a process that outlives the ranks
@@ -38,8 +38,6 @@ class Elastic(Owner):
     a Rendezvous. Everyone who has the server's id can come, so it travels as a password would.
     """
 
-    _handle = 0
-
     def __init__(self, address: str = "127.0.0.1:0", least: int = 0, most: int = 0, settle: float = 1.0, id: Optional[str] = None) -> None:
         options = ElasticOptions(
             integer("elastic: least", least),
@@ -47,26 +45,7 @@ class Elastic(Owner):
             max(milliseconds(settle, "settle"), 1),
             None if id is None else text("elastic: the id", id),
         )
-        self._handle = make(library.mscclgo_elastic_create, text("elastic: the address", address), ctypes.addressof(options))
-        room = ctypes.create_string_buffer(ID_BYTES)
-        call(library.mscclgo_elastic_id, self._handle, room, ID_BYTES)
-        self.id: str = room.value.decode()
-
-    def close(self) -> None:
-        """Closes the server. Groups stay; who waits for a generation goes on waiting for a server."""
-        if self._handle:
-            handle, self._handle = self._handle, 0
-            call(library.mscclgo_elastic_destroy, handle)
-
-    def __enter__(self) -> "Elastic":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
-
-    def __del__(self, _warn: Any = warnings.warn) -> None:
-        if self._handle:
-            _warn("a mscclgo.Elastic was not closed, and stays open", ResourceWarning, source=self)
+        super().__init__("elastic", text("elastic: the address", address), ctypes.addressof(options))
 
 
 class Member(Owner):
@@ -123,17 +102,13 @@ class Member(Owner):
     @property
     def generation(self) -> int:
         """The number of the last generation that this process was in, from 1, or 0."""
-        number = ctypes.c_uint64()
-        call(library.mscclgo_member_generation, self._handle, ctypes.addressof(number))
-        return number.value
+        return int(stored(ctypes.c_uint64, library.mscclgo_member_generation, self._handle).value)
 
     @property
     def newcomers(self) -> bool:
         """Whether processes wait to be taken in by the generation of this one. It may differ among ranks: they agree,
         as by Group.all_gather_bytes, to call reform."""
-        waiting = ctypes.c_int()
-        call(library.mscclgo_member_newcomers, self._handle, ctypes.addressof(waiting))
-        return bool(waiting.value)
+        return bool(stored(ctypes.c_int, library.mscclgo_member_newcomers, self._handle).value)
 
     def close(self) -> None:
         """Leaves the server. The group stays."""

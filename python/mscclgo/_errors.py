@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 from typing import Dict, Optional, Type
 
+from . import _header
+
 
 class Error(RuntimeError):
     """A failure. The text says what was tried, why it failed, and what to do.
@@ -74,10 +76,10 @@ def encode(text: str, room: Optional[int] = None) -> bytes:
 
 
 KINDS: Dict[int, Type[Error]] = {
-    1: InvalidError,
-    2: TimeoutError,
-    3: AbortedError,
-    4: RemoteError,
-    5: UnsupportedError,
-    6: SystemError,
+    _header.INVALID: InvalidError,
+    _header.TIMEOUT: TimeoutError,
+    _header.ABORTED: AbortedError,
+    _header.REMOTE: RemoteError,
+    _header.UNSUPPORTED: UnsupportedError,
+    _header.SYSTEM: SystemError,
 }

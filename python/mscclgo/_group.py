@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from . import _compiler, _memory, _module
 from ._array import Array, Wrapped
-from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels
+from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels, carried
 from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, a_kind, encode, reason
-from ._library import FIFO_HANDLE_BYTES, GROUP_HANDLE_BYTES, PIPE_SET_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, instance, integer, integers, library, make, milliseconds, text
-from ._messages import MESSAGES, RECV, SEND, Messages, place, rank
+from ._library import FIFO_HANDLE_BYTES, GROUP_HANDLE_BYTES, PIPE_SET_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, instance, integer, integers, library, make, milliseconds, stored, text
+from ._header import RECV, SEND
+from ._messages import MESSAGES, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
 from ._proxy import Proxy, Trigger
@@ -84,9 +85,7 @@ class Group(Owner):
         _open[self] = None
 
     def _integer(self, function: Any) -> int:
-        result = ctypes.c_int()
-        call(function, self._handle, ctypes.addressof(result))
-        return result.value
+        return int(stored(ctypes.c_int, function, self._handle).value)
 
     def _is_host_memory(self) -> bool:
         """Whether the device's memory is the host's too."""
@@ -201,12 +200,12 @@ class Group(Owner):
         kernels run at the same time. Then the device needs room for all of their blocks, which
         Config(max_blocks=...) bounds, or ranks may wait for each other. On one stream, in the same order
         on all ranks, they need no more."""
-        result, packed = ctypes.c_void_p(), pack(config)
+        packed = pack(config)
         numbers = integer("split: color", color), integer("split: key", key)
-        self._wait(lambda: call(library.mscclgo_group_split_configured, self._handle, *numbers, _place(packed), ctypes.addressof(result)))
-        if not result.value:
+        handle = self._wait(lambda: make(library.mscclgo_group_split_configured, self._handle, *numbers, _place(packed)))
+        if not handle:
             return None
-        part = Group(result.value)
+        part = Group(handle)
         part._arrays, part._late, part._is_part = self._arrays, self._late, True
         self._parts = [p for p in self._parts if not p.closed] + [part]
         return part
@@ -235,9 +234,7 @@ class Group(Owner):
         that hold such, but prepared calls, are right. One of the package's that is not right raises InvalidError when it is
         launched; one that other code captured, such as PyTorch, must not be launched then. All ranks call it, or make their first
         collective instead. Collective."""
-        right = ctypes.c_int()
-        self._wait(lambda: call(library.mscclgo_group_reform_collectives, self._handle, ctypes.addressof(right)))
-        return bool(right.value)
+        return carried(self, library.mscclgo_group_reform_collectives, self._handle)
 
     def _follow(self, reform: Callable[[], Any], forsake: "Optional[Forsake]" = None) -> None:
         """Calls a function that has the library re-form the group. forsake is as in _connected."""
@@ -442,17 +439,15 @@ class Group(Owner):
         """Returns how many blocks of a kernel whose blocks wait for peers a rank may launch, with so
         many threads a block and bytes of dynamic shared memory. When it returns, all ranks have
         loaded the kernel: call it before the first launch. Collective."""
-        blocks, handle = ctypes.c_int(), instance("max_blocks: the kernel", kernel, Kernel)._handle
+        handle = instance("max_blocks: the kernel", kernel, Kernel)._handle
         sizes = integer("max_blocks: threads", threads), integer("max_blocks: shared", shared)
-        self._wait(lambda: call(library.mscclgo_group_max_blocks, self._handle, handle, *sizes, ctypes.addressof(blocks)))
-        return blocks.value
+        return int(self._wait(lambda: stored(ctypes.c_int, library.mscclgo_group_max_blocks, self._handle, handle, *sizes)).value)
 
     def handle_bytes(self) -> bytes:
         """The mscclgo::GroupHandle that kernels take. Collective the first time."""
         if self._bytes is None:
-            room = ctypes.create_string_buffer(GROUP_HANDLE_BYTES)
-            self._wait(lambda: call(library.mscclgo_group_get_handle, self._handle, room))
-            self._bytes = room.raw
+            room = ctypes.c_char * GROUP_HANDLE_BYTES
+            self._bytes = self._wait(lambda: stored(room, library.mscclgo_group_get_handle, self._handle)).raw
         return self._bytes
 
     def memory_channels(
@@ -509,9 +504,7 @@ class Group(Owner):
     def pipe_pool(self) -> PipePool:
         """How the memory of this rank's shared pipes is used; all is 0 before its first use. Kernels may be
         under way."""
-        words = (ctypes.c_uint64 * len(PipePool._fields))()
-        call(library.mscclgo_group_get_pipe_pool, self._handle, ctypes.addressof(words))
-        return PipePool(*words)
+        return PipePool(*stored(ctypes.c_uint64 * len(PipePool._fields), library.mscclgo_group_get_pipe_pool, self._handle))
 
     def _all_mapped(self) -> bool:
         """Whether all ranks map each other's memory. Collective the first time."""

@@ -102,11 +102,16 @@ def direct(function: Any) -> Callable[..., int]:
     return function if fast is None else functools.partial(fast.call, address_of(function))
 
 
+def stored(of: Any, function: Any, *arguments: Any) -> Any:
+    """Calls a function whose last parameter is the place of a result, and returns that, of a type of ctypes."""
+    result = of()
+    call(function, *arguments, ctypes.addressof(result))
+    return result
+
+
 def make(function: Any, *arguments: Any) -> int:
     """Calls a function whose last parameter is the place of a handle or an address."""
-    result = ctypes.c_void_p()
-    call(function, *arguments, ctypes.addressof(result))
-    return result.value or 0
+    return stored(ctypes.c_void_p, function, *arguments).value or 0
 
 
 def integer(what: str, value: Any, least: int = -(1 << 31), most: int = (1 << 31) - 1) -> int:

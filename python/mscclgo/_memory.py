@@ -8,20 +8,21 @@ import operator
 import sys
 from typing import Any, Dict, NamedTuple, Optional, Set, Tuple
 
+from . import _header
 from ._errors import InvalidError, a_kind
 from ._library import fast
 
 # The types of elements: the number in the library, and the bytes of an element.
 TYPES = {
-    "float32": (0, 4),
-    "float16": (1, 2),
-    "bfloat16": (2, 2),
-    "float64": (3, 8),
-    "int32": (4, 4),
-    "int64": (5, 8),
-    "uint8": (6, 1),
-    "float8_e4m3fn": (7, 1),
-    "float8_e5m2": (8, 1),
+    "float32": (_header.F32, 4),
+    "float16": (_header.F16, 2),
+    "bfloat16": (_header.BF16, 2),
+    "float64": (_header.F64, 8),
+    "int32": (_header.I32, 4),
+    "int64": (_header.I64, 8),
+    "uint8": (_header.U8, 1),
+    "float8_e4m3fn": (_header.F8E4M3, 1),
+    "float8_e5m2": (_header.F8E5M2, 1),
 }
 
 # Of the types that kernels take, the bits of _fast.h; it has bit 31 for all others.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from . import _memory
 from ._errors import InvalidError, a_kind
+from ._header import RECV, SEND
 from ._library import MESSAGE, direct, failure, library
 from ._stream import Stream
 
 if TYPE_CHECKING:
     from ._group import Group
 
-SEND, RECV = 0, 1
 MESSAGES = "messages"  # the key of Group._first, for all of them
 _NAMES = ("send", "recv")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._arguments import Packer
 from ._errors import InvalidError, a_kind
-from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, Owner, address_of, call, direct, failure, fast, integer, integers, library, make, text
+from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, Owner, address_of, direct, failure, fast, integer, integers, library, make, stored, text
 from ._stream import Stream, with_owner
 
 if TYPE_CHECKING:
@@ -97,15 +97,13 @@ class Kernel(Owner):
         self.name = name
         self._module = module
         self._handle = make(library.mscclgo_module_kernel, module._handle, text("the name of a kernel", name))
-        count = ctypes.c_size_t()
-        call(library.mscclgo_kernel_parameters, self._handle, None, 0, ctypes.addressof(count))
-        places = (Parameter * max(count.value, 1))()
-        call(library.mscclgo_kernel_parameters, self._handle, places, count.value, ctypes.addressof(count))
+        count = stored(ctypes.c_size_t, library.mscclgo_kernel_parameters, self._handle, None, 0).value
+        places = (Parameter * max(count, 1))()
+        stored(ctypes.c_size_t, library.mscclgo_kernel_parameters, self._handle, places, count)
         packers, quick, format, end = [], [], "=", 0
-        for i, place in enumerate(places[: count.value]):
-            described, to = ParameterType(), ctypes.c_char_p()
-            call(library.mscclgo_kernel_parameter_type, self._handle, i, ctypes.addressof(described))
-            call(library.mscclgo_kernel_parameter_pointee, self._handle, i, ctypes.addressof(to))
+        for i, place in enumerate(places[:count]):
+            described = stored(ParameterType, library.mscclgo_kernel_parameter_type, self._handle, i)
+            to = stored(ctypes.c_char_p, library.mscclgo_kernel_parameter_pointee, self._handle, i)
             packer = Packer(module._group, name, i + 1, described, (to.value or b"").decode("utf-8", "replace"))
             packers.append((packer.plain, packer.pack))
             quick.append(packer.quick(place.offset))

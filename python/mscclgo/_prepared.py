@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
-from . import _memory
+from . import _header, _memory
 from ._channels import PeerMemory, carried
 from ._errors import InvalidError, a_kind
 from ._library import Call, Owner, call, direct, failure, integer, library, make
@@ -15,20 +15,20 @@ from ._stream import Stream, with_owner
 if TYPE_CHECKING:
     from ._group import Group
 
-OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+OPERATIONS = {"sum": _header.SUM, "prod": _header.PROD, "max": _header.MAX, "min": _header.MIN, "avg": _header.AVG}
 
 # By name: the number in the library, and whether the output and the input have a part for each
 # rank.
 COLLECTIVES = {
-    "all_reduce": (0, False, False),
-    "all_gather": (1, True, False),
-    "reduce_scatter": (2, False, True),
-    "all_to_all": (3, True, True),
-    "send_receive": (4, False, False),
-    "broadcast": (5, False, False),
-    "reduce": (6, False, False),
-    "gather": (7, True, False),
-    "scatter": (8, False, True),
+    "all_reduce": (_header.ALL_REDUCE, False, False),
+    "all_gather": (_header.ALL_GATHER, True, False),
+    "reduce_scatter": (_header.REDUCE_SCATTER, False, True),
+    "all_to_all": (_header.ALL_TO_ALL, True, True),
+    "send_receive": (_header.SEND_RECEIVE, False, False),
+    "broadcast": (_header.BROADCAST, False, False),
+    "reduce": (_header.REDUCE, False, False),
+    "gather": (_header.GATHER, True, False),
+    "scatter": (_header.SCATTER, False, True),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
 
 from ._channels import _drop, _hold
 from ._errors import Error, InvalidError, a_kind, encode, reason
-from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, Owner, call, library, make, milliseconds
+from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, Owner, call, library, make, milliseconds, stored
 from ._waiting import Waiting, wait
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class Proxy(Owner):
 
     def handle_bytes(self) -> bytes:
         """The mscclgo::FifoHandle that kernels take."""
-        room = ctypes.create_string_buffer(FIFO_HANDLE_BYTES)
-        call(library.mscclgo_proxy_get_fifo, self._handle, room)
-        return room.raw
+        return bytes(stored(ctypes.c_char * FIFO_HANDLE_BYTES, library.mscclgo_proxy_get_fifo, self._handle).raw)
 
     def ends(self, timeout: Optional[float] = 0.0) -> bool:
         """For the handler: waits for at most timeout seconds until it is to return, and tells whether it
@@ -70,9 +68,7 @@ class Proxy(Owner):
         serves = self._serves
         if serves is None:
             raise InvalidError("mscclgo: proxy: ends is for the handler, and none runs")
-        result = ctypes.c_int()
-        call(library.mscclgo_trigger_ends, serves, milliseconds(timeout), ctypes.byref(result))
-        return bool(result.value)
+        return bool(stored(ctypes.c_int, library.mscclgo_trigger_ends, serves, milliseconds(timeout)).value)
 
     def close(self) -> None:
         """Serves what kernels have pushed, and ends the proxy. The kernels must have ended. The handler

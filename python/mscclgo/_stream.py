@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ._errors import Error, InvalidError, a_kind
-from ._library import Owner, call, instance, integer, library, make
+from ._library import Owner, call, instance, integer, library, make, stored
 from ._waiting import in_ticks
 
 if TYPE_CHECKING:
@@ -86,9 +86,7 @@ class Stream(Owner):
     @property
     def handle(self) -> int:
         """The handle of the stream for other code: a CUstream on a GPU."""
-        result = ctypes.c_void_p()
-        call(library.mscclgo_stream_handle, self._handle, ctypes.addressof(result))
-        return result.value or 0
+        return make(library.mscclgo_stream_handle, self._handle)
 
     def __cuda_stream__(self) -> "tuple[int, int]":
         return 0, self.handle
@@ -115,9 +113,7 @@ class Stream(Owner):
 
     def query(self) -> bool:
         """Reports whether all work is done."""
-        done = ctypes.c_int()
-        call(library.mscclgo_stream_query, self._handle, ctypes.addressof(done))
-        return bool(done.value)
+        return bool(stored(ctypes.c_int, library.mscclgo_stream_query, self._handle).value)
 
     def capture(self) -> "Capture":
         """Returns a context in which the stream collects work in a graph in place of running it:
@@ -248,9 +244,8 @@ class Event(Owner):
 
     def elapsed(self, start: "Event") -> float:
         """Returns the milliseconds since another event, as the device measured them."""
-        ms = ctypes.c_double()
-        call(library.mscclgo_event_elapsed, instance("elapsed: the start", start, Event)._handle, self._handle, ctypes.addressof(ms))
-        return ms.value
+        first = instance("elapsed: the start", start, Event)._handle
+        return float(stored(ctypes.c_double, library.mscclgo_event_elapsed, first, self._handle).value)
 
 
 # What returns the handle of PyTorch's current stream on a GPU of a number, once it runs there.
