@@ -155,7 +155,11 @@ func makes[T interface{ Close() error }](c *call, result *handle, of *object, k 
 }
 
 // destroy destroys an object and what was made of it.
-func (c *call) destroy(k kind, h handle) error { return objects.destroy(c.op, k, h) }
+func (c *call) destroy(k kind, h handle) error {
+	o, err := objects.use(c.op, k, h)
+	c.check(err)
+	return objects.close(c.op, o)
+}
 
 // What only destroys an object.
 

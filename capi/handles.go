@@ -198,15 +198,6 @@ func (t *table) issued() uint64 {
 	return t.last
 }
 
-// destroy closes an object and what was made of it.
-func (t *table) destroy(op string, k kind, h handle) error {
-	o, err := t.use(op, k, h)
-	if err != nil {
-		return err
-	}
-	return t.close(op, o)
-}
-
 // close closes an object, which the caller uses, and what was made of it. What it was made of is
 // in use meanwhile, so that it is not closed under it.
 func (t *table) close(op string, o *object) error {
@@ -255,11 +246,7 @@ func seize(op string, all []*object, used *object) error {
 		}
 	}
 	for i, o := range all {
-		free := int64(0)
-		if o == used {
-			free = 1
-		}
-		if !o.users.CompareAndSwap(free, gone) {
+		if !o.users.CompareAndSwap(o.usersBut(used), gone) {
 			release(all[:i], used)
 			return isUsed(op, o)
 		}
@@ -270,12 +257,16 @@ func seize(op string, all []*object, used *object) error {
 // release undoes seize.
 func release(all []*object, used *object) {
 	for _, o := range all {
-		free := int64(0)
-		if o == used {
-			free = 1
-		}
-		o.users.Store(free)
+		o.users.Store(o.usersBut(used))
 	}
+}
+
+// usersBut returns the users of an object that nobody uses but the caller, who uses one.
+func (o *object) usersBut(used *object) int64 {
+	if o == used {
+		return 1
+	}
+	return 0
 }
 
 // remove takes objects out of the table, which is locked.
