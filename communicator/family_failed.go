@@ -11,8 +11,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
-// blamed is in the errors of a group by which it failed, or with which its calls ended: other groups of the family learn by
-// it who is to blame.
+// blamed is in errors by which a group failed, or with which its calls ended. It tells other groups of the family who is to
+// blame.
 type blamed struct {
 	of      *kin
 	culprit int    // its number in the outer group, or NoRank
@@ -75,8 +75,8 @@ func (k *kin) renumbered(other *kin) string {
 	return " (" + strings.Join(all, ", ") + ")"
 }
 
-// blame returns the number of an error's culprit in the outer group, and the error with what it tells the family. It is due to
-// the culprit if that is known, and to the rank otherwise if the error names none. Both may be NoRank. It
+// blame returns the number of an error's culprit in the outer group, and the error with a blamed in it. culprit is
+// the rank to blame, if it is known; otherwise is the one to blame if the error names none. Both may be NoRank. Blame
 // is called without locks, since methods of the program's errors may call anything.
 func (k *kin) blame(err error, culprit, otherwise int) (number int, ours error) {
 	b := (*blamed)(nil)
@@ -112,7 +112,7 @@ func (k *kin) failed(err error, culprit int, now time.Time) {
 	k.failure = &groupFailure{culprit, err.Error(), now}
 }
 
-// ours returns an error of this group, which may name a rank of it, so that the rank's other groups know that.
+// ours returns an error of this group with a blamed in it.
 func (c *Communicator) ours(err error) error {
 	if c.failure != nil && err != nil {
 		_, err = c.failure.observer.kin.blame(err, mscclgo.NoRank, mscclgo.NoRank)

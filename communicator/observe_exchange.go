@@ -50,8 +50,8 @@ func (e ownExchange) describe(s *watch.Status, now time.Time) {
 	}
 }
 
-// judge returns the verdict of a wait of this rank's that has passed its deadline, and reports whether what other ranks tell is
-// known. describe has the wait in the rank's status; mu is held.
+// judge returns the verdict of a wait of this rank's that has passed its deadline. It reports whether this rank knows what
+// others tell. describe puts the wait into the rank's status; it is called with mu held.
 func (o *observer) judge(describe func(s *watch.Status, now time.Time)) (v watch.Verdict, known bool) {
 	outer := o.outerGroup()
 	o.mu.Lock()
@@ -71,9 +71,9 @@ func (o *observer) judge(describe func(s *watch.Status, now time.Time)) (v watch
 // stuck is how long a wait or a handler that a failed wait leads to has lasted to count.
 func (o *observer) stuck() time.Duration { return min(o.c.options.Timeout/4, mostStuck) }
 
-// overdue returns the error of a wait of this rank's on the host, in op, that has ended with err and lasted for so long. Where its deadline has
-// passed, the rank that err names may wait itself: the error names the verdict's culprit, or ranks that wait for each other,
-// if there are such. describe is for judge.
+// overdue returns the error of a wait of this rank's on the host, in op, whose deadline has passed. It ended with err and
+// lasted for so long. The rank that err names may wait itself: the error names the verdict's culprit, or ranks that wait
+// for each other, if there are such. describe is for judge.
 func (o *observer) overdue(op string, err error, lasted time.Duration, describe func(s *watch.Status, now time.Time)) error {
 	select {
 	case <-o.c.boot.Done(): // a wait of a kernel, perhaps, has told the same

@@ -26,8 +26,8 @@ func callsDiffer(ranks []Rank) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// OddCall returns the rank whose call the fewest make, of ranks whose calls are known or "", and of several that which
-// differs from the first. sure is set if all others that are known make another one, and are two at least.
+// OddCall returns the rank whose call the fewest ranks make. Of several it prefers one whose call is not the first rank's.
+// Calls that are not known are "". sure is set if all others make one call, and are two at least.
 func OddCall(texts []string) (odd int, sure bool) {
 	count, known, most, first := map[string]int{}, 0, 0, ""
 	for _, t := range texts {

@@ -13,7 +13,7 @@ type By struct {
 	Err     error
 }
 
-// Outside returns the number in the outer group of a culprit that is not of the group, or NoRank.
+// Outside returns the number in the outer group of a culprit in another group, or NoRank.
 func (b *By) Outside() int { return b.outside - 1 }
 
 func (b *By) Error() string { return b.Err.Error() }

@@ -9,16 +9,16 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// A Fact is what a rank tells of something that failed: a call that it left, a rank that it lost, its group. It says
-// what that rank knows; who is to blame is for Culprit and Origin.
+// A rank tells a Fact when it leaves a call, loses another rank, or fails its group. It says what the rank knows.
+// Culprit, Origin and After say who is to blame.
 type Fact struct {
 	Rank  int          // that tells it, or Rendezvous
 	Kind  mscclgo.Kind // of the errors that come of it
-	Peers []int        // because of which it failed: those that were lost or did not come. None: because of Rank
+	Peers []int        // the ranks that were lost or did not come, the likeliest culprit first. None: Rank failed itself
 	Text  string       // why
 	Cause error        // on Rank itself, what Text quotes, or nil
 
-	outside int // of a culprit that is not of the group, its number in the outer group, and 1; else 0
+	outside int // 1 more than the number in the outer group of a culprit in another group; else 0
 }
 
 // Rendezvous stands for the rank of a Fact that a rendezvous tells.
@@ -33,8 +33,8 @@ const (
 // Lost is the fact that a rank has lost another one. Where both are the same, it has failed itself.
 func Lost(rank, peer int, text string) Fact { return About(rank, mscclgo.ErrRemote, peer, text) }
 
-// Blamed is the fact that a rank fails its group because of a culprit, which may be itself. Its kind is that of the cause,
-// which tells by a method Outside of a culprit that is not of the group.
+// Blamed is the fact that a rank fails its group because of a culprit, which may be itself. Its kind is the cause's.
+// By a method Outside the cause tells of a culprit in another group.
 func Blamed(rank, culprit int, cause error) Fact {
 	kind := mscclgo.ErrRemote
 	if culprit == rank {
@@ -48,8 +48,7 @@ func Blamed(rank, culprit int, cause error) Fact {
 	return f
 }
 
-// FactOf is what an error of a rank's tells the others of its group of so many. A peer that is none of them is of
-// another group.
+// FactOf is the fact of an error on a rank of a group of so many. A peer beyond these is of another group.
 func FactOf(err error, rank, size int) Fact {
 	f := Fact{Rank: rank, Kind: mscclgo.KindOf(err), Text: err.Error(), Cause: err}
 	if peer := Culprit(err, rank); peer != rank && peer >= 0 && peer < size {
@@ -78,8 +77,8 @@ func (f Fact) Culprit() int {
 // Peer returns the other rank that is to blame, as far as the one knows that tells the fact, or NoRank.
 func (f Fact) Peer() int { return other(f.Culprit(), f.Rank) }
 
-// Origin returns the rank at which a chain of ranks ends that failed because of each other. It begins with one. facts
-// has a fact of each rank that failed, or nil. A circle ends where it began.
+// Origin follows ranks that failed because of each other, from one to the last, and returns that. facts has a fact of each
+// rank that failed, or nil. A circle ends where it began.
 func Origin(rank int, facts []*Fact) int {
 	at := rank
 	for range facts {
@@ -93,9 +92,9 @@ func Origin(rank int, facts []*Fact) int {
 	return at
 }
 
-// Left returns the error of a call on rank self that another rank has left, as the fact tells. It names the culprit.
-// On that rank itself, which came too late, it names none: who left did nothing wrong, and an Abort with the
-// error would have all ranks blame it.
+// Left returns the error of a call on rank self. Another rank has left the call, as the fact tells. The error names the
+// culprit. On the culprit itself, which came too late, it names nobody: the other rank did nothing wrong, and after an
+// Abort with the error all ranks would blame it.
 func (f Fact) Left(op string, self int, call string) *mscclgo.Error {
 	kind := mscclgo.ErrRemote
 	if f.Kind == mscclgo.ErrTimeout {
@@ -104,9 +103,9 @@ func (f Fact) Left(op string, self int, call string) *mscclgo.Error {
 	return mscclgo.Errorf(kind, op, "rank %d left %s: %s", f.Rank, call, f.Text).At(self, other(f.Culprit(), self))
 }
 
-// After returns the fact that lost, which is that a rank's process has ended, becomes a moment after a rank left a call,
-// as left tells: processes often end because a call of theirs has. Then the failure is that of the rank for which the first
-// waited, on all ranks, whether or not they heard why it left. awaited is for whom the rank that tells lost waited then itself.
+// After judges the end of a process, of which lost tells. A moment before, a rank had left a call, as left tells.
+// Processes often end because a call of theirs has: then all ranks blame the rank for which the first one waited,
+// whether or not they heard why it left. awaited are the ranks for which the teller of lost waited in the call.
 func (lost Fact) After(left Fact, awaited []int, call uint64) Fact {
 	peers := []int{left.Rank}
 	if left.Kind == mscclgo.ErrTimeout {
@@ -123,7 +122,8 @@ func (lost Fact) After(left Fact, awaited []int, call uint64) Fact {
 	return f
 }
 
-// Failed returns the error that a group has on rank self which failed as the fact tells. It names the culprit, but not on that rank itself.
+// Failed returns the error of a group on rank self. The group has failed, as the fact tells. The error names the culprit, but
+// on the culprit itself nobody.
 func (f Fact) Failed(op string, self int) *mscclgo.Error {
 	culprit, why := f.Culprit(), f.Cause
 	if why == nil {
