@@ -13,10 +13,6 @@ clang_format_version := 14.0.6
 staticcheck := build/staticcheck-$(staticcheck_version)/staticcheck
 clang_format := build/clang-format-$(clang_format_version)/clang_format/data/bin/clang-format
 
-# Packages tested at a time: many tests wait more than they compute.
-packages_at_a_time := $(shell echo $$((1 + $$(nproc))))
-go_test := go test -timeout 30m -p $(packages_at_a_time) -json
-
 # Stamp binaries with the commit, unless git refuses to tell it (in a tree of another
 # user), which the go command would take for a failure.
 vcs := $(shell git status >/dev/null 2>&1 && echo auto || echo false)
@@ -35,18 +31,10 @@ wheel: need ## build the wheel of the Python package into build/python/
 	scripts/wheel build/python
 
 test: need ## vet and test all packages; list what was skipped and why
-	go vet ./...
-	$(go_test) -short ./... | go run ./scripts/testsummary
-	scripts/test-python
-	scripts/test-netem -short
-	scripts/test-rdma -short
+	scripts/test -short
 
 test-long: need ## the same tests with all schedules, sizes and numbers of ranks, which takes an hour
-	go vet ./...
-	$(go_test) -timeout 60m ./... | go run ./scripts/testsummary
-	scripts/test-python
-	scripts/test-netem
-	scripts/test-rdma
+	scripts/test
 
 test-python: need ## test the Python package, installed from its wheel
 	scripts/test-python
@@ -67,7 +55,7 @@ test-net: need ## test groups on several hosts, which are network namespaces; ne
 # The detector sees Go only: it finds nothing in tests of kernels, of programs, and of the race
 # finder, which run without it as well.
 race: need ## test the packages in which goroutines meet with the race detector
-	$(go_test) -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/(soak|surface)))(/|$$)') | go run ./scripts/testsummary
+	go test -timeout 30m -p $$((1 + $$(nproc))) -json -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/(soak|surface)))(/|$$)') | go run ./scripts/testsummary
 
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300
