@@ -141,7 +141,7 @@ func init() {
 
 // Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have such
 // links and one compute capability, of 7.0 or more, and the GPUs of a host's ranks all reach each other
-// by the links; else "other".
+// by the links; "emulated" if all devices are; else "other".
 func (r *Runner) Link() string { return r.link }
 
 // Close releases what the runner has: its kernels, and, once all ranks have called

@@ -31,14 +31,14 @@ type Tuning struct {
 }
 
 // byModel is what a rule has in the place of an algorithm to leave it to the model of time
-// (see [Fabric.Time]), with the rule's grid. Where the machine's links are unknown, as of
-// emulated devices, the rule is passed over.
+// (see [Fabric.Time]), with the rule's grid. Where the machine's links are unknown the rule is
+// passed over.
 const byModel = "model"
 
 // Rule is a line of a [Tuning]. The first that matches counts. Its Algorithm may be "model",
 // which is the one whose predicted time is the least.
 type Rule struct {
-	Link  string // between the ranks, of [Runner.Link]: "nvlink" or "other"; or "*" for any
+	Link  string // between the ranks, of [Runner.Link]: "nvlink", "emulated" or "other"; or "*" for any
 	Kind  Kind
 	Ranks int // 0 for any number
 	// MostRanks makes a range of Ranks, its least number, and is its largest; 0 is for Ranks alone.
@@ -54,8 +54,11 @@ type Rule struct {
 // each other.
 const NVLink = "nvlink"
 
-// otherLink is the link of others.
-const otherLink = "other"
+// The links of other ranks.
+const (
+	emulatedLink = "emulated"
+	otherLink    = "other"
+)
 
 // DefaultTuning returns the built-in tuning.
 func DefaultTuning() (*Tuning, error) { return ReadTuning(strings.NewReader(defaultTuning)) }
@@ -101,7 +104,7 @@ func parseRule(columns []string) (Rule, error) {
 		return Rule{}, fmt.Errorf("it has %d columns, a rule has 7 or 8", len(columns))
 	}
 	rule := Rule{Link: columns[0]}
-	if links := []string{NVLink, otherLink, "*"}; !slices.Contains(links, rule.Link) {
+	if links := []string{NVLink, emulatedLink, otherLink, "*"}; !slices.Contains(links, rule.Link) {
 		return Rule{}, fmt.Errorf("link %q is none of %s", rule.Link, strings.Join(links, ", "))
 	}
 	kind, err := ParseKind(columns[1])
@@ -257,9 +260,15 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 	}
 	var own *Fabric
 	w := wire.NewWriter(fabricBytes)
-	joined := machine != nil && alike(arch, ids) && linked(comm, machine, ids)
-	w.Bool(joined)
-	w.Bool(joined || machine == nil && arch == emulated || alike(arch, ids) && shared(comm, ids))
+	link = otherLink
+	switch {
+	case machine == nil && arch == emulated:
+		link = emulatedLink
+	case machine != nil && alike(arch, ids) && linked(comm, machine, ids):
+		link = NVLink
+	}
+	w.String(link)
+	w.Bool(link != otherLink || alike(arch, ids) && shared(comm, ids))
 	if machine != nil {
 		own = fabricAmong(comm, machine, ids)
 	}
@@ -268,10 +277,10 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 	if err != nil {
 		return "", false, nil, err
 	}
-	link, lines, fabric = NVLink, true, own
+	lines, fabric = true, own
 	for rank, b := range all {
 		r := wire.NewReader(b)
-		if !r.Bool() {
+		if r.String(fabricBytes) != link {
 			link = otherLink
 		}
 		lines = r.Bool() && lines

@@ -27,7 +27,7 @@ func TestDefaultTuning(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range Kinds() {
-		for _, link := range []string{NVLink, "other"} {
+		for _, link := range []string{NVLink, emulatedLink, otherLink} {
 			for _, ranks := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 72} {
 				for shift := range 40 {
 					for _, room := range []bool{true, false} {
