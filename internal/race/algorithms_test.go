@@ -41,7 +41,7 @@ func TestAlgorithms(t *testing.T) {
 				c.first = c.last
 			}
 			cmd := exec.CommandContext(ctx, program, "race", "-n", c.ranks, "--", program, "bench",
-				"-algo", "all", "-b", c.first, "-e", c.last, "-f", "32", "-graph=false", "-iters", "1", "-replays", "1", "-rounds", "1",
+				"-algo", "all", "-blocks", "4", "-threads", "96", "-scratch", "4M", "-b", c.first, "-e", c.last, "-f", "32", "-graph=false", "-iters", "1", "-replays", "1", "-rounds", "1",
 				"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-receive", "broadcast", "reduce", "gather", "scatter")
 			cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu", "MSCCLGO_TRANSPORTS="+transports)
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -60,7 +60,7 @@ func TestHierarchies(t *testing.T) {
 	for _, ranks := range []string{"4", "5"} {
 		cmd := exec.CommandContext(ctx, program, "race", "-n", ranks, "--",
 			"sh", "-c", `MSCCLGO_HOST_ID=$((RANK / 2)) exec "$@"`, "sh", program, "bench",
-			"-algo", "hier", "-b", "16K", "-e", "16K", "-graph=false", "-iters", "2", "-replays", "1", "-rounds", "1",
+			"-algo", "hier", "-blocks", "4", "-threads", "96", "-scratch", "4M", "-b", "16K", "-e", "16K", "-graph=false", "-iters", "2", "-replays", "1", "-rounds", "1",
 			"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "gather", "scatter")
 		cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu")
 		if out, err := cmd.CombinedOutput(); err != nil {
