@@ -34,11 +34,15 @@ func findRaces(t *testing.T, hosts []int, sizes groupSizes, link string, test fu
 	return races
 }
 
-// TestGroupNoRaces plays random schedules on several streams, and replays a graph.
+// TestGroupNoRaces plays random schedules on several streams, and replays a graph. A short run has one link
+// for each arrangement of hosts.
 func TestGroupNoRaces(t *testing.T) {
-	for _, hosts := range [][]int{{0, 0}, {0, 0, 0, 0}, {0, 1}, {0, 1, 0, 2}} {
+	for i, hosts := range [][]int{{0, 0}, {0, 0, 0, 0}, {0, 1}, {0, 1, 0, 2}} {
 		ranks := len(hosts)
-		for _, link := range []string{"other", NVLink} {
+		for j, link := range []string{"other", NVLink} {
+			if testing.Short() && (i+i/2+j)%2 == 0 {
+				continue
+			}
 			t.Run(fmt.Sprint(hosts, link), func(t *testing.T) {
 				races := findRaces(t, hosts, tinyGroups, link, func(m *groupMember) error {
 					other, err := m.comm.NewStream()

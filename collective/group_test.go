@@ -946,8 +946,7 @@ func (m *groupMember) setTimeout(d time.Duration) {
 // TestFirstGroupOfSome has a rank that does not launch the first group of a runner: the error
 // names what would have made that unnecessary. Then some ranks launch it, and others load.
 func TestFirstGroupOfSome(t *testing.T) {
-	runGroups(t, 3, tinyGroups, "other", func(m *groupMember) error {
-		m.setTimeout(10 * time.Second)
+	testgroup.Run(t, 3, communicator.Options{Timeout: 10 * time.Second}, groupTest(tinyGroups, "other", func(m *groupMember) error {
 		rank := m.comm.Rank()
 		if rank == 2 {
 			<-m.comm.Done()
@@ -965,7 +964,7 @@ func TestFirstGroupOfSome(t *testing.T) {
 		m.comm.Abort(err)
 		<-m.comm.Done()
 		return nil
-	})
+	}))
 	runGroupsOnEach(t, [][]int{{0, 0, 0}, {0, 1, 0}}, tinyGroups, "other", func(m *groupMember) error {
 		err := errors.New("not called")
 		switch m.comm.Rank() {

@@ -103,17 +103,17 @@ func TestBadTuning(t *testing.T) {
 
 // TestLinksOfTuning reads rules for each link that there is, and is told of these where there is none.
 func TestLinksOfTuning(t *testing.T) {
-	tuning, err := ReadTuning(strings.NewReader("nvlink reduce * * direct 8 512\nother reduce * * direct 4 512\n* reduce * * direct 2 512"))
+	tuning, err := ReadTuning(strings.NewReader("nvlink reduce * * direct 8 512\nemulated reduce * * direct 6 64\nother reduce * * direct 4 512\n* reduce * * direct 2 512"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for link, blocks := range map[string]int{NVLink: 8, "other": 4} {
+	for link, blocks := range map[string]int{NVLink: 8, emulatedLink: 6, otherLink: 4} {
 		if got, ok := tuning.Choose(link, Reduce, 2, 1, func(Choice) bool { return true }); !ok || got.Blocks != blocks {
 			t.Errorf("%s: %+v, %v", link, got, ok)
 		}
 	}
 	_, err = ReadTuning(strings.NewReader("\nnvl reduce * * direct 8 512"))
-	testerr.Expect(t, err, mscclgo.ErrInvalid, `line 2: link "nvl" is none of nvlink, other, *`)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, `line 2: link "nvl" is none of nvlink, emulated, other, *`)
 }
 
 // FuzzReadTuning reads anything; what it takes comes back when it is written.
