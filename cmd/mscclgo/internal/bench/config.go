@@ -92,7 +92,7 @@ func (c *Config) Validate(ranks int) error {
 			return slices.Contains(k.Algorithms(), name)
 		})
 		if !known {
-			return fmt.Errorf("algorithm %q is not auto, all, or one of %s: %v", name, c.Collectives[0], c.Collectives[0].Algorithms())
+			return fmt.Errorf("algorithm %q is none of auto, all and %s's: %v", name, c.Collectives[0], c.Collectives[0].Algorithms())
 		}
 	}
 	return nil
