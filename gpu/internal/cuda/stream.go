@@ -62,7 +62,7 @@ func (d *device) WrapStream(handle uintptr) (backend.Stream, error) {
 // of this GPU.
 func (d *device) strange(owner C.CUdevice) string {
 	if owner == d.ordinal.facts.device {
-		return "the stream is of a context that is not the device's primary one, which the CUDA runtime uses"
+		return "the context of the stream is not the primary one, which the CUDA runtime uses"
 	}
 	for _, o := range d.ordinal.driver.ordinals {
 		if owner == o.facts.device {
