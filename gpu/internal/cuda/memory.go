@@ -123,7 +123,7 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 			"this device or driver cannot share memory by descriptor")
 	case fd < 0 || size == 0 || size%granularity != 0:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("import %d bytes by descriptor %d", size, fd),
-			"the descriptor must be open, and the size the exporter's allocation has, a multiple of %d",
+			"the descriptor must be open, and the size must be the exporter's, a multiple of %d",
 			granularity)
 	}
 	if err := d.hold(); err != nil {
