@@ -68,7 +68,7 @@ func (c *call) checkVersion(header uint32) error {
 	const library = C.MSCCLGO_VERSION
 	if header>>8 != library>>8 {
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, "mscclgo: check versions",
-			"the program was made for version %d.%d.%d, and the library is %d.%d.%d: install those of one version",
+			"the program was made for version %d.%d.%d, and the library is %d.%d.%d: install both in one version",
 			header>>16, header>>8&0xff, header&0xff, C.MSCCLGO_VERSION_MAJOR, C.MSCCLGO_VERSION_MINOR, C.MSCCLGO_VERSION_PATCH)
 	}
 	return nil

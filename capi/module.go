@@ -145,7 +145,8 @@ func (c *call) kernelParameterPointee(kernel handle, i uint64, result **C.char) 
 	return put(c, result, pointees[i], nil)
 }
 
-// parameters is that of a kernel which has a parameter i.
+// parameters returns the types of a kernel's parameters and of what they point to. It ends the call unless there
+// is a parameter i.
 func (c *call) parameters(kernel handle, i uint64) (types []C.mscclgo_parameter_type, pointees []*C.char) {
 	k := c.kernel(kernel)
 	if types, pointees = k.parameters(); i >= uint64(len(types)) {

@@ -94,8 +94,8 @@ type Options struct {
 	Ethernet ethernet.Options
 	// Threads are shared by the proxy services of this rank, and of the other ranks of the
 	// process that have them: one thread for the devices of each NUMA node. nil means a
-	// thread for each service, and one for those of a runner of package collective together;
-	// see [proxyservice.Threads].
+	// thread for each service; the services of one runner of package collective share a thread.
+	// See [proxyservice.Threads].
 	Threads *proxyservice.Threads
 	// FindDeadlocks has the group fail as soon as nothing of it can go on, on emulated devices
 	// of one host: every thread of every kernel of all ranks waits, in a wait of the library or

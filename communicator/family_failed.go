@@ -16,7 +16,7 @@ import (
 type blamed struct {
 	of      *kin
 	culprit int    // its number in the outer group, or NoRank
-	text    string // which has that of err, or quotes it
+	text    string // contains the text of err, or quotes it
 	err     error  // or nil
 }
 

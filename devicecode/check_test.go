@@ -119,8 +119,8 @@ func (b *checkBed) misuses() []misuse {
 		all = append(all, []misuse{
 			{"open", flat(1, 64), []any{group}, "call 1 of the group began with Inboxes and has not ended: every thread calls end() of them", -1},
 			{"one", flat(1, 256), []any{group, uint32(1)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", -1},
-			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(0)}, "by a null pointer, as in a handle in device memory that was not made, outside those that there are", -1},
-			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(1)}, "by a null pointer, as in a handle in device memory that was not made, outside those that there are", -1},
+			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(0)}, "by a null pointer: a handle in device memory was not made, or its index is outside the handles that there are", -1},
+			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(1)}, "by a null pointer: a handle in device memory was not made, or its index is outside the handles that there are", -1},
 		}...)
 	}
 	return all

@@ -323,7 +323,7 @@ type SemaphoreInfo struct {
 type Room interface {
 	// Semaphore keeps room for one more semaphore, whose connection is new too, or returns the error of AddSemaphore.
 	Semaphore() error
-	// Memories keeps room for those of a []*registeredmem.Memory that the service does not have, but for nils,
+	// Memories keeps room for each memory of a []*registeredmem.Memory that the service does not have and that is not nil,
 	// and for so many more, or returns the error of AddMemory.
 	Memories(memories any, more int) error
 	// Add adds a semaphore and memories in that room.

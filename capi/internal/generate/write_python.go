@@ -92,7 +92,7 @@ func (h *header) pointer(ctype string) string {
 	return "ctypes." + numbersOfPython[h.plain(ctype)].name
 }
 
-// plain returns a type, or that of the values of an enum.
+// plain returns a type, where an enum is an int.
 func (h *header) plain(ctype string) string {
 	if h.enums[ctype] {
 		return "int"

@@ -92,7 +92,7 @@ type Queue struct {
 	ops     [Depth]Op
 }
 
-// Init is called once before all else. polled is whether what is done is not known before Poll.
+// Init is called once, before all else. polled says that only Poll finds out what is done.
 func (q *Queue) Init(e *End, c Carrier, polled bool) {
 	q.end, q.carrier, q.polled = e, c, polled
 	q.Changed.L, q.Work.L = &e.Mu, &e.Mu

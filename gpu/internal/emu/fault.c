@@ -76,8 +76,8 @@ static void describe(int number, const siginfo_t* info) {
              here.dynamic);
   } else if (address < 4096) {
     snprintf(here.text, sizeof(here.text),
-             "illegal memory access at %p, by a null pointer, as in a handle in device memory that was not "
-             "made, outside those that there are",
+             "illegal memory access at %p, by a null pointer: a handle in device memory was not made, or "
+             "its index is outside the handles that there are",
              info->si_addr);
   } else {
     snprintf(here.text, sizeof(here.text), "illegal memory access at %p", info->si_addr);
