@@ -59,8 +59,8 @@ def check(loaded: ctypes.CDLL, path: str) -> ctypes.CDLL:
         has = (number >> 16, number >> 8 & 0xFF, number & 0xFF)
         if has[:2] != VERSION[:2]:
             raise UnsupportedError(
-                "mscclgo: load the library: {} is version {}.{}.{}, and the Python package {}.{}.{}: install those of "
-                "one version".format(path, *has, *VERSION)
+                "mscclgo: load the library: {} is version {}.{}.{}, and the Python package {}.{}.{}: install "
+                "both in one version".format(path, *has, *VERSION)
             )
         for name, result in dict(error_text=ctypes.c_char_p, error_rank=ctypes.c_int, error_peer=ctypes.c_int).items():
             getattr(loaded, "mscclgo_" + name).restype = result
