@@ -55,13 +55,13 @@ test-net: need ## test groups on several hosts, which are network namespaces; ne
 # The detector sees Go only: it finds nothing in tests of kernels, of programs, and of the race
 # finder, which run without it as well.
 race: need ## test the packages in which goroutines meet with the race detector
-	go test -timeout 30m -p $$((1 + $$(nproc))) -json -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/(soak|surface)))(/|$$)') | go run ./scripts/testsummary
+	go test -timeout 30m -p $$((1 + $$(nproc))) -json -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/surface))(/|$$)') | go run ./scripts/testsummary
 
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300
 
 soak: need ## hurt one rank of many groups, and check what the others are told
-	go build -buildvcs=$(vcs) -o build/ ./internal/test/soak
+	go build -buildvcs=$(vcs) -o build/ ./cmd/mscclgo/internal/soak
 	build/soak -runs $(or $(RUNS),20) -parallel $(or $(PARALLEL),1)
 
 lint: need $(staticcheck) $(clang_format) ## check formatting, go.mod and the layers of ARCHITECTURE.md, run staticcheck

@@ -7,7 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/test/elements"
 )
 
 // problem is a collective at one size on one rank: its data, and the right result.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/collective"
-	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/test/elements"
 )
 
 // result returns what a trial must leave in the output of a rank, between guards: computed by

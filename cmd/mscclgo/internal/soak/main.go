@@ -2,7 +2,7 @@
 // checks what the others are told: that they end in time, with an error that names that
 // rank, that no element that they took for right is wrong, and that nothing is left over.
 //
-//	go run ./internal/test/soak -runs 100
+//	go run ./cmd/mscclgo/internal/soak -runs 100
 //
 // The program is all that it needs besides a C++ compiler, or, for -device cuda, besides
 // NVIDIA's runtime compiler. Runs are made from a seed, the fault and a number: the line of a
