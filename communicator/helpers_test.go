@@ -133,7 +133,7 @@ func each(t testing.TB, n int, f func(rank int) error) {
 
 // patience bounds what the ranks do together, so that a deadlock is a failed
 // test.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // outcomes calls f for every rank at the same time and returns the errors.
 func outcomes(t testing.TB, n int, f func(rank int) error) []error {
