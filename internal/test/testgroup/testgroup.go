@@ -3,6 +3,7 @@
 package testgroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -15,10 +16,12 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// limit and limitOfRank bound a whole group, so that a deadlock is a failed test.
+// limit and limitOfRank bound a whole group, so that a deadlock is a failed test. defaultTimeout is that of
+// Options without one: on a busy machine kernels of many threads wait for longer than users' do.
 const (
-	limit       = 3 * time.Minute
-	limitOfRank = 2 * time.Second
+	limit          = 3 * time.Minute
+	limitOfRank    = 2 * time.Second
+	defaultTimeout = 2 * time.Minute
 )
 
 // Run calls rank in a goroutine for each of n ranks and waits for all. An error
@@ -43,6 +46,7 @@ func RunOn(t testing.TB, devices []*gpu.Device, o communicator.Options, rank fun
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Duration(len(devices))*limitOfRank)
 	defer cancel()
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	if err := communicator.RunTogether(ctx, devices, o, rank); err != nil {
 		t.Errorf("%v", err)
 	}
@@ -95,6 +99,7 @@ func runOne(ctx context.Context, cancel func(), config bootstrap.Options, d *gpu
 	}
 	defer boot.Close()
 	o.HeartbeatTimeout = -1 // ranks of one process are stopped together
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	var over communicator.Bootstrap = boot
 	if wrap != nil {
 		over = wrap(boot)
