@@ -3,10 +3,10 @@ package communicator
 import (
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 )
 
 // CUDA's driver waits for all kernels of a process on a GPU while it loads code or makes a graph. Where ranks
@@ -16,7 +16,7 @@ import (
 // process tells the processes of a host apart.
 type process struct{ namespace, id uint64 } // of process ids, 0 if unknown
 
-func thisProcess() process { return process{pidNamespace(), uint64(os.Getpid())} }
+func thisProcess() process { return process{procfs.Namespace(), uint64(os.Getpid())} }
 
 // besidePatience is how long comeTo waits: a program may make the calls of all its ranks by one goroutine.
 const besidePatience = time.Second
@@ -53,7 +53,7 @@ func (c *Communicator) findBeside(identities []identity) {
 
 // comeTo implements native.Together.
 func (c *Communicator) comeTo(done, wait bool) {
-	step := 2 * c.lastCall().number
+	step := 2 * c.lastCall().Number
 	if done {
 		step++
 	}
@@ -70,9 +70,6 @@ func (o *observer) behind(step uint64, ranks []int) bool {
 	if o.board == nil {
 		return false
 	}
-	atomic.StoreUint64(&o.board.pulses[o.c.Rank()].step, step)
-	return slices.ContainsFunc(ranks, func(rank int) bool {
-		p := &o.board.pulses[rank]
-		return atomic.LoadUint64(&p.step) < step && atomic.LoadUint64(&p.beat) != gone
-	})
+	o.board.ComeTo(o.c.Rank(), step)
+	return slices.ContainsFunc(ranks, func(rank int) bool { return o.board.Behind(rank, step) })
 }

@@ -5,48 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"time"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
-	"golang.org/x/sys/unix"
 )
 
-// sharedBoard is a board in a mapped memory file.
+// sharedBoard is a board that this rank may serve to others.
 type sharedBoard struct {
-	*board
-	mapping []byte   // nil for a board of this rank alone
-	file    *os.File // on the rank that made it; see readBoard
-	server  *fdpass.Server
+	*watch.SharedBoard
+	server *fdpass.Server
 }
-
-// aloneBoard returns a board of one rank, in its own memory.
-func aloneBoard(ranks, group int) *sharedBoard {
-	words := make([]uint64, boardBytes(ranks, group)/8)
-	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
-	return &sharedBoard{board: boardIn(mem, ranks, group)}
-}
-
-// boardSeals fix the size of the file: access to a mapping beyond the end of its
-// file is a SIGBUS.
-const boardSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // createBoard makes the board of a job in a memory file, and serves the file to the other
 // members of the group that run on this host as this user.
 func (c *Communicator) createBoard(ranks int, job uint64) (*sharedBoard, error) {
 	const op = "communicator: share a board of calls"
-	file, err := boardFile(ranks, c.Size())
+	board, err := watch.CreateBoard(ranks, c.Size(), job)
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
 	}
-	s := &sharedBoard{file: file}
-	if err := s.attach(s.file, ranks, c.Size()); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	*s.head = boardHead{version: boardVersion, ranks: uint64(ranks), group: uint64(c.Size()), job: job, started: uint64(time.Now().UnixMilli())}
+	s := &sharedBoard{SharedBoard: board}
 	if ranks == 1 {
 		return s, nil
 	}
@@ -60,7 +42,7 @@ func (c *Communicator) createBoard(ranks int, job uint64) (*sharedBoard, error) 
 
 // serve answers a rank that asks for the board.
 func (s *sharedBoard) serve([]byte, bool) fdpass.Answer {
-	fd, err := unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := unix.FcntlInt(s.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fdpass.Answer{} // the caller refuses it
 	}
@@ -72,36 +54,14 @@ func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int)
 	s := &sharedBoard{}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) error { return s.attach(a.File, ranks, c.Size()) })
-	if err == nil && (s.head.version != boardVersion || s.head.ranks != uint64(ranks) || s.head.group != uint64(c.Size())) {
-		err = errors.Join(mscclgo.Errorf(mscclgo.ErrRemote, "communicator: map a board of calls", "it has another layout or another number of ranks"), s.close())
-	}
+	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) (err error) {
+		s.SharedBoard, err = watch.OpenBoard(a.File, ranks, c.Size())
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// attach maps a board's file.
-func (s *sharedBoard) attach(file *os.File, ranks, group int) error {
-	const op = "communicator: map a board of calls"
-	if file == nil {
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the answer has no descriptor")
-	}
-	fd := int(file.Fd())
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", err)
-	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || stat.Size != int64(boardBytes(ranks, group)) {
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the descriptor is not memory of %d bytes, sealed at its size", boardBytes(ranks, group))
-	}
-	if s.mapping, err = unix.Mmap(fd, 0, int(stat.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map it: %w", err)
-	}
-	s.board = boardIn(s.mapping, ranks, group)
-	return nil
 }
 
 // unserve ends the server. Ranks that have the board keep it.
@@ -115,18 +75,7 @@ func (s *sharedBoard) unserve() error {
 }
 
 // close unmaps the memory. The board must not be used any longer.
-func (s *sharedBoard) close() error {
-	errs := []error{s.unserve()}
-	if s.file != nil {
-		errs = append(errs, s.file.Close())
-		s.file = nil
-	}
-	if s.mapping != nil {
-		errs = append(errs, unix.Munmap(s.mapping))
-	}
-	s.mapping, s.board = nil, nil
-	return errors.Join(errs...)
-}
+func (s *sharedBoard) close() error { return errors.Join(s.unserve(), s.Close()) }
 
 // boardKey returns the key by which processes prove that they are of this group.
 func (c *Communicator) boardKey() fdpass.Key {
@@ -143,11 +92,11 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 			members = append(members, rank)
 		}
 	}
-	m := &matcher{c: c, members: members, index: slices.Index(members, c.Rank())}
-	shared := len(members) > 1 && len(members) <= maxBoard
+	m := &matcher{c: c}
+	shared := len(members) > 1 && len(members) <= watch.MaxBoard
 	var socket string
 	var err error
-	if len(members) <= maxBoard && m.index == 0 {
+	if len(members) <= watch.MaxBoard && members[0] == c.Rank() {
 		if m.board, err = c.createBoard(len(members), identities[0].token); err == nil && shared {
 			socket = m.board.server.Name()
 		}
@@ -158,11 +107,11 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 		return collectErr
 	}
 	owner := members[0]
-	if shared && m.index > 0 {
+	if shared && owner != c.Rank() {
 		m.board, err = c.fetchBoard(ctx, string(sockets[owner]), len(members))
 	}
 	if m.board == nil {
-		m.board, owner = aloneBoard(len(members), c.Size()), c.Rank()
+		m.board, owner = &sharedBoard{SharedBoard: watch.AloneBoard(len(members), c.Size())}, c.Rank()
 	}
 	if err != nil {
 		c.options.Logger.Info("calls are not compared in shared memory", "rank", c.Rank(), "error", err)
@@ -171,7 +120,7 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 	if err != nil {
 		return err
 	}
-	m.start(owners, 1<<63|identities[0].token)
+	m.start(members, owners, 1<<63|identities[0].token)
 	return m.board.unserve()
 }
 

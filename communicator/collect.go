@@ -41,7 +41,7 @@ const (
 	maxGathered     = 64 << 20 // of all ranks together
 	maxName         = 64
 	maxReason       = 4096
-	overhead        = 80 + 2*maxName + claimBytes // of a contribution, besides its content
+	overhead        = 80 + 2*maxName + watch.CallBytes // of a contribution, besides its content
 )
 
 // collect returns the contributions of all ranks to an exchange, by rank. A rank
@@ -90,7 +90,7 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte, err error, again bool) {
 	c := k.c
 	k.told = false
-	all, err := k.exchange(ctx, k.contribution(mine, failed))
+	all, err := k.exchange(ctx, k.contribution(c.lastCall(), mine, failed))
 	if err != nil {
 		switch {
 		case c.endedWithGroup(failed):
@@ -111,8 +111,8 @@ func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte
 			}
 			return nil, err, false
 		}
-		if c.matcher != nil {
-			if err := c.matcher.hear(headers[rank].last); err != nil {
+		if c.begun.Load() != nil {
+			if err := c.matcher.Hear(matchOp, headers[rank].last); err != nil {
 				c.failure.fail(err)
 				return nil, err, false
 			}
@@ -271,17 +271,13 @@ func (c *Communicator) closeHalves() error {
 }
 
 // contribution encodes this rank's contribution.
-func (k *call) contribution(mine []byte, failed error) []byte {
+func (k *call) contribution(last watch.Call, mine []byte, failed error) []byte {
 	w := wire.NewWriter(len(mine) + overhead)
 	w.U64(k.of.number)
 	w.String(k.of.name)
 	w.U32(k.of.step)
 	w.String(k.name)
-	var last claim
-	if k.c.matcher != nil {
-		last = k.c.matcher.latest()
-	}
-	last.write(w)
+	last.Write(w)
 	w.Bool(failed == nil)
 	if failed == nil {
 		w.Blob(mine)
@@ -296,15 +292,15 @@ type header struct {
 	number    uint64 // see operation
 	operation string
 	step      uint32
-	name      string // of the call
-	last      claim  // the last matched call
+	name      string     // of the call
+	last      watch.Call // the last matched call
 }
 
 // read decodes a rank's contribution: the content, or why its part failed. The error is of a contribution that
 // does not belong to this call, nor to another step of its operation.
 func (k *call) read(rank int, b []byte) (h header, content []byte, failed *watch.Fact, err error) {
 	r := wire.NewReader(b)
-	h = header{number: r.U64(), operation: r.String(maxName), step: r.U32(), name: r.String(maxName), last: readClaim(rank, r)}
+	h = header{number: r.U64(), operation: r.String(maxName), step: r.U32(), name: r.String(maxName), last: watch.ReadCall(rank, r)}
 	ok := r.Bool()
 	content = r.Blob(maxContribution)
 	err = r.End()

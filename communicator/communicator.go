@@ -481,7 +481,7 @@ func (c *Communicator) leave() bool {
 	if again || reformed {
 		return again
 	}
-	c.matcher.refuse()
+	c.matcher.Refuse()
 	c.together = c.part()
 	c.ended.Store(true)
 	c.failure.abort()

@@ -95,9 +95,7 @@ func (o *observer) exchangeWaits(own *watch.Status, now time.Time) []watch.Wait 
 	}
 	ranks := make([]watch.Rank, len(o.lives))
 	for i := range ranks {
-		if s, err := watch.Decode(o.board.statusOf(i)); err == nil {
-			ranks[i].Status = s
-		}
+		ranks[i].Status = o.board.StatusOf(i)
 	}
 	ranks[o.c.Rank()].Status = own
 	return watch.ExchangeWaits(ranks, o.c.Rank())

@@ -61,7 +61,7 @@ func TestExchangeThatHasEnded(t *testing.T) {
 	done(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late"))
 	pass(200*time.Millisecond, "3 of the outer group, 1s, true")
 	pass(time.Minute, "")
-	if s := outer[0].own(claim{}, *clock); s.Exchanging.Round(100*time.Millisecond) != time.Second || !s.ExchangeEnded {
+	if s := outer[0].own(watch.Call{}, *clock); s.Exchanging.Round(100*time.Millisecond) != time.Second || !s.ExchangeEnded {
 		t.Errorf("its own group hears of an exchange of %v, ended %v", s.Exchanging, s.ExchangeEnded)
 	}
 }
@@ -235,7 +235,7 @@ func TestLeaveDuringTick(t *testing.T) {
 	var left sync.WaitGroup
 	left.Go(o.leave)
 	time.Sleep(20 * time.Millisecond)
-	o.tell(o.own(claim{}, *clock), *clock)
+	o.tell(o.own(watch.Call{}, *clock), *clock)
 	o.mu.Unlock()
 	left.Wait()
 	o.tick(noNotes)

@@ -1,38 +1,24 @@
 package communicator
 
 import (
-	"fmt"
-	"math"
+	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 const matchOp = "communicator: match a call"
 
-// matcher compares this rank's calls with those of the others; see MatchCall.
+// matcher has this rank's calls, and exchanges with other hosts what ranks tell of themselves.
 type matcher struct {
-	c       *Communicator
-	board   *sharedBoard
-	members []int // the ranks of the board, by index
-	index   int   // of this rank
-
-	mu      sync.Mutex
-	closed  bool
-	last    claim   // this rank's last call
-	waiting []claim // of other hosts, about calls that no rank of this host has made
-	next    uint64  // the lowest number in waiting
-
-	stop func() // ends the comparison with other hosts; nil if there is none
-}
-
-// claim is what a rank reports about a call.
-type claim struct {
-	rank   int
-	number uint64 // 0 before the first call
-	digest uint64 // of all calls up to this one
-	text   string
+	*watch.Calls
+	c     *Communicator
+	board *sharedBoard
+	stop  func() // ends the exchange with other hosts; nil if there is none
 }
 
 // MatchCall numbers a call that all ranks make in the same order, such as a
@@ -52,151 +38,161 @@ func (c *Communicator) MatchCall(description string) error {
 	if c.failure.failed.Load() {
 		return c.failure.err()
 	}
-	m := c.matcher
-	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
+	err, open := c.matcher.Make(matchOp, description)
+	if !open {
 		return c.usable(matchOp)
 	}
-	err := m.call(description)
-	number := m.last.number
-	m.mu.Unlock()
 	if err != nil {
-		c.failure.failBy(m.odd(number), err)
+		c.failure.failBy(c.matcher.Odd(), err)
 	}
 	return err
 }
 
-// call notes this rank's next call. The caller holds mu, and fails the group with the
-// error.
-func (m *matcher) call(text string) error {
-	m.last.number++
-	m.last.digest = extend(m.last.digest, text)
-	m.last.text = text
-	first, ok := m.board.post(m.index, m.last.number, m.last.digest, text)
-	if ok && !first.matches(m.last.digest) {
-		return m.differ(m.claimOf(first, m.last.number), m.last)
-	}
-	if m.last.number >= m.next {
-		return m.settle()
-	}
-	return nil
-}
-
-// claimOf returns the claim of a note. The caller holds mu.
-func (m *matcher) claimOf(n note, number uint64) claim {
-	k := claim{rank: mscclgo.NoRank, number: number}
-	if i := n.index(); i < len(m.members) {
-		k.rank = m.members[i]
-		k.text, _ = m.board.text(i, number)
-	}
-	return k
-}
-
-// differ returns the error of two claims about one call that differ.
-func (m *matcher) differ(theirs, ours claim) error {
-	which := fmt.Sprintf("call %d", ours.number)
-	if theirs.text == clip(ours.text) || theirs.text == "" || ours.text == "" {
-		which += " or one before it"
-	}
-	us := "this rank"
-	if ours.rank != m.c.Rank() {
-		us = fmt.Sprintf("rank %d", ours.rank)
-	}
-	what := func(k claim) string {
-		if k.text == "" {
-			return "a call that differs"
-		}
-		return clip(k.text)
-	}
-	return mscclgo.Errorf(mscclgo.ErrInvalid, matchOp, "%s: rank %d makes %s; %s %s; all ranks must make the same calls in the same order",
-		which, theirs.rank, what(theirs), us, what(ours)).At(m.c.Rank(), theirs.rank)
-}
-
-// clip shortens a text as the board does.
-func clip(text string) string { return printable([]byte(text[:min(len(text), textBytes)])) }
-
-// latest returns this rank's last call.
-func (m *matcher) latest() claim {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last
-}
-
 // lastCall returns this rank's last call.
-func (c *Communicator) lastCall() claim {
+func (c *Communicator) lastCall() watch.Call {
 	if m := c.begun.Load(); m != nil {
-		return m.latest()
+		return m.Last()
 	}
-	return claim{}
+	return watch.Call{}
 }
 
-// hear compares another rank's claim with this host's call. If no rank of this host
-// has made the call yet, it is compared when this rank does. The caller fails the
-// group with the error.
-func (m *matcher) hear(k claim) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if k.number == 0 || m.board.board == nil {
-		return nil
-	}
-	// A waiting claim is not replaced by a later one: if the other rank is always
-	// ahead, this rank would never reach any.
-	waits := slices.ContainsFunc(m.waiting, func(w claim) bool { return w.rank == k.rank })
-	if _, since := m.board.look(k.number); since < 0 && !waits {
-		m.waiting = append(m.waiting, k)
-		m.next = min(m.next, k.number)
-		return nil
-	}
-	return m.compare(k)
-}
-
-// compare compares a claim with this host's note of the call, if there is one. The
-// caller holds mu.
-func (m *matcher) compare(k claim) error {
-	n, since := m.board.look(k.number)
-	if since != 0 || n.matches(k.digest) {
-		return nil
-	}
-	return m.differ(k, m.claimOf(n, k.number))
-}
-
-// settle compares the claims that waited for calls that are now made. The caller
-// holds mu.
-func (m *matcher) settle() error {
-	var failed error
-	m.next = math.MaxUint64
-	m.waiting = slices.DeleteFunc(m.waiting, func(k claim) bool {
-		if k.number > m.last.number {
-			m.next = min(m.next, k.number)
-			return false
-		}
-		if err := m.compare(k); failed == nil {
-			failed = err
-		}
-		return true
-	})
-	return failed
-}
-
-// refuse makes later calls fail.
-func (m *matcher) refuse() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed = true
-}
-
-// close ends the comparison with other hosts and closes the board. It is called
-// after refuse.
+// close ends the exchange with other hosts and closes the board. It is called after Refuse.
 func (m *matcher) close() error {
 	if m.stop != nil {
 		m.stop()
 	}
 	m.c.failure.observer.leave()
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.board == nil {
 		return nil
 	}
+	m.Calls.Close()
 	return m.board.close()
+}
+
+// compareInterval is how often the leaders of hosts exchange what they know, unless a rank asks for more.
+const compareInterval = 250 * time.Millisecond
+
+// goodbyePatience bounds how long a leader tells others that it leaves.
+const goodbyePatience = 200 * time.Millisecond
+
+// start begins to observe the group, and to compare this host's calls with those of
+// other hosts: the leader of each, its lowest rank, exchanges its host's pulses with the first leader, which passes
+// them on. Only these messages have the tag. owners are the leaders of all ranks.
+func (m *matcher) start(members, owners []int, tag uint64) {
+	m.Calls = watch.NewCalls(m.c.Rank(), members, m.board.Board)
+	m.c.begun.Store(m)
+	leaders := slices.Compact(slices.Sorted(slices.Values(owners)))
+	var peers []int
+	switch i := slices.Index(leaders, m.c.Rank()); {
+	case i == 0:
+		peers = leaders[1:]
+	case i > 0:
+		peers = leaders[:1]
+	}
+	m.c.failure.observer.join(m.board.Board, owners, peers)
+	if len(peers) == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, peer := range peers {
+		// Each on its own, since a peer that is stopped may hold a Send up.
+		wg.Go(func() { m.send(ctx, peer, tag) })
+		wg.Go(func() { m.listen(ctx, peer, tag) })
+	}
+	m.stop = func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// send sends what this rank observes to a peer. An error of it means that the peer has left, or failed, which the
+// bootstrap reports.
+func (m *matcher) send(ctx context.Context, peer int, tag uint64) {
+	observer := m.c.failure.observer
+	turns := make([]uint64, m.c.Size())
+	for {
+		interval, asked := observer.next()
+		tick := time.NewTimer(interval)
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			ctx, cancel := context.WithTimeout(context.Background(), goodbyePatience)
+			defer cancel()
+			_ = m.c.boot.Send(ctx, peer, tag, exchange{leaves: true}.encode())
+			return
+		case <-m.c.boot.Done():
+			tick.Stop()
+			return
+		case <-asked:
+			tick.Stop()
+		case <-tick.C:
+		}
+		e := exchange{questions: observer.questions(), pulses: observer.relay(peer, turns)}
+		_ = m.c.boot.Send(ctx, peer, tag, e.encode())
+	}
+}
+
+// listen notes what a peer observes, and compares its calls, until the peer leaves.
+func (m *matcher) listen(ctx context.Context, peer int, tag uint64) {
+	defer m.c.failure.observer.forget(peer)
+	for {
+		b, err := m.c.boot.Recv(ctx, peer, tag)
+		if err != nil {
+			return
+		}
+		e, err := decodeExchange(b)
+		var last watch.Call
+		if err == nil {
+			last, err = m.c.failure.observer.hear(peer, e.pulses, e.questions)
+		}
+		if err != nil {
+			err = mscclgo.Errorf(mscclgo.ErrRemote, matchOp, "its message is malformed: %w", err).At(m.c.Rank(), peer)
+		} else {
+			err = m.Hear(matchOp, last)
+		}
+		if err != nil {
+			m.c.failure.fail(err)
+			return
+		}
+		if e.leaves {
+			return
+		}
+	}
+}
+
+// exchange is what leaders send each other.
+type exchange struct {
+	leaves    bool   // it is the last
+	questions uint64 // see observer.ask
+	pulses    []pulse
+}
+
+// pulse is what a leader tells of a rank.
+type pulse struct {
+	rank   int
+	beat   uint64
+	status []byte // nil if it is the same as before
+}
+
+func (e exchange) encode() []byte {
+	w := wire.NewWriter(64)
+	w.Bool(e.leaves)
+	w.U64(e.questions)
+	w.U32(uint32(len(e.pulses)))
+	for _, p := range e.pulses {
+		w.U32(uint32(p.rank))
+		w.U64(p.beat)
+		w.Blob(p.status)
+	}
+	return w.Bytes()
+}
+
+func decodeExchange(b []byte) (exchange, error) {
+	r := wire.NewReader(b)
+	e := exchange{leaves: r.Bool(), questions: r.U64()}
+	for n := r.U32(); n > 0 && r.Err() == nil; n-- {
+		e.pulses = append(e.pulses, pulse{int(r.U32()), r.U64(), r.Blob(watch.MaxBytes)})
+	}
+	return e, r.End()
 }

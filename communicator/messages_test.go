@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // again fails the test if what was decoded is not encoded as it was.
@@ -16,12 +18,11 @@ func again(t *testing.T, was, is []byte) {
 }
 
 func FuzzExchange(f *testing.F) {
-	k := claim{number: 41, digest: 7, text: "all-reduce of 1024 f32, sum"}
-	f.Add(exchange{claim: k, leaves: true}.encode())
-	f.Add(exchange{claim: k, pulses: []pulse{{rank: 1, beat: 5, status: []byte("a status")}, {rank: 2}}}.encode())
+	f.Add(exchange{leaves: true}.encode())
+	f.Add(exchange{questions: 41, pulses: []pulse{{rank: 1, beat: 5, status: []byte("a status")}, {rank: 2}}}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if e, err := decodeExchange(3, b); err == nil {
+		if e, err := decodeExchange(b); err == nil {
 			again(t, b, e.encode())
 		}
 	})
@@ -30,16 +31,15 @@ func FuzzExchange(f *testing.F) {
 func FuzzContribution(f *testing.F) {
 	o := newOne()
 	k := o.begin("share", "communicator: share")
-	f.Add(k.contribution([]byte("a memory"), nil))
-	f.Add(k.contribution(nil, errors.New("no memory")))
+	f.Add(k.contribution(watch.Call{Number: 41, Digest: 7, Text: "all-reduce of 1024 f32, sum"}, []byte("a memory"), nil))
+	f.Add(k.contribution(watch.Call{}, nil, errors.New("no memory")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, content, reason, err := k.read(0, b)
 		if err != nil || reason != nil {
 			return
 		}
-		o.matcher.last = h.last
 		is := &call{c: o, name: h.name, of: &operation{name: h.operation, number: h.number, step: h.step}}
-		again(t, b, is.contribution(content, nil))
+		again(t, b, is.contribution(h.last, content, nil))
 	})
 }
 

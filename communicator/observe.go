@@ -33,9 +33,9 @@ type observer struct {
 	compare   time.Duration // how often leaders exchange what they know
 
 	mu         sync.Mutex
-	board      *board // nil before join and after leave
-	owners     []int  // the leader of each rank's host
-	hostRanks  []int  // see Communicator.HostRanks
+	board      *watch.Board // nil before join and after leave
+	owners     []int        // the leader of each rank's host
+	hostRanks  []int        // see Communicator.HostRanks
 	beat       uint64
 	status     []byte                 // this rank's
 	notes      deviceNotes            // as they were
@@ -112,7 +112,7 @@ const (
 
 func newObserver(c *Communicator) *observer {
 	o := &observer{c: c, heartbeat: c.options.HeartbeatTimeout, now: time.Now, compare: compareInterval, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}, woken: make(chan struct{})}
-	o.namespace, o.host = pidNamespace(), hostName()
+	o.namespace, o.host = procfs.Namespace(), watch.HostName()
 	if o.kin = c.options.kin; o.kin == nil {
 		o.kin = newKin(c.Size())
 	}
@@ -122,7 +122,7 @@ func newObserver(c *Communicator) *observer {
 // join begins to write to the board and to read it. owners are the leaders of all ranks, and
 // leaders are those of other hosts that this rank hears. All ranks have come so far that they
 // join too, so that their silence counts from now on.
-func (o *observer) join(b *board, owners, leaders []int) {
+func (o *observer) join(b *watch.Board, owners, leaders []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.board, o.owners, o.status = b, owners, nil
@@ -135,10 +135,10 @@ func (o *observer) join(b *board, owners, leaders []int) {
 	for _, rank := range leaders {
 		o.leaders[rank] = now
 	}
-	o.status = o.own(claim{}, now).Encode()
-	b.report(o.c.Rank(), o.status)
+	o.status = o.own(watch.Call{}, now).Encode()
+	b.Report(o.c.Rank(), o.status)
 	o.beat++
-	b.beat(o.c.Rank(), o.beat)
+	b.Beat(o.c.Rank(), o.beat)
 }
 
 // leave says on the board that this rank is gone, and does not use it any more.
@@ -150,7 +150,7 @@ func (o *observer) leave() {
 		for rank := range o.mutes {
 			o.mutes[rank] = o.isMute(rank)
 		}
-		o.board.beat(o.c.Rank(), gone)
+		o.board.Beat(o.c.Rank(), watch.Gone)
 		o.board = nil
 	}
 	o.leaveFamily()
@@ -186,10 +186,10 @@ func (o *observer) tick(read func() *deviceNotes) (watch.Verdict, bool) {
 	own.Waits = append(own.Waits[:min(len(own.Waits), watch.MaxWaits-len(elsewhere))], elsewhere...)
 	if status := own.Encode(); !bytes.Equal(status, o.status) {
 		o.status = status
-		o.board.report(o.c.Rank(), status)
+		o.board.Report(o.c.Rank(), status)
 	}
 	o.beat = max(o.beat+1, uint64(max(now.UnixMilli(), 0))) // by which mscclgo ps knows how old it is
-	o.board.beat(o.c.Rank(), o.beat)
+	o.board.Beat(o.c.Rank(), o.beat)
 	o.listen(now)
 	if !o.silent(now) && !o.ended(now) {
 		return o.endless(now)
@@ -304,8 +304,8 @@ func (o *observer) readServices(now time.Time) {
 }
 
 // own returns this rank's status. The caller holds mu.
-func (o *observer) own(last claim, now time.Time) *watch.Status {
-	s := &watch.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Host: o.host, Call: last.number, CallText: last.text}
+func (o *observer) own(last watch.Call, now time.Time) *watch.Status {
+	s := &watch.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Host: o.host, Call: last.Number, CallDigest: last.Digest, CallText: last.Text}
 	o.exchanging.describe(s, now)
 	for _, p := range o.services {
 		if serving := now.Sub(p.since); p.serves && serving > s.Serving {
@@ -388,7 +388,7 @@ func (o *observer) listen(now time.Time) {
 	}
 	o.ticked = now
 	for rank := range o.lives {
-		if beat := o.board.beatOf(rank); beat != o.lives[rank].beat {
+		if beat := o.board.BeatOf(rank); beat != o.lives[rank].beat {
 			o.lives[rank] = life{beat, now}
 		}
 	}
@@ -396,8 +396,8 @@ func (o *observer) listen(now time.Time) {
 
 // stopped reports whether a rank's process is seen to be stopped. The caller holds mu.
 func (o *observer) stopped(rank int) bool {
-	s, err := watch.Decode(o.board.statusOf(rank))
-	return err == nil && o.sees(rank, s) && procfs.Stopped(int(s.Process))
+	s := o.board.StatusOf(rank)
+	return s != nil && o.sees(rank, s) && procfs.Stopped(int(s.Process))
 }
 
 // sees reports whether this rank can see the process of one with that status.
@@ -412,7 +412,7 @@ func (o *observer) silence(rank int, now time.Time) time.Duration {
 		return now.Sub(heard)
 	}
 	l := o.lives[rank]
-	if rank == o.c.Rank() || o.owners[rank] != o.owners[o.c.Rank()] || l.beat == gone {
+	if rank == o.c.Rank() || o.owners[rank] != o.owners[o.c.Rank()] || l.beat == watch.Gone {
 		return 0 // its own host's ranks will know
 	}
 	return now.Sub(l.moved)
@@ -436,10 +436,10 @@ func (o *observer) silent(now time.Time) bool {
 // caller holds mu.
 func (o *observer) ended(now time.Time) bool {
 	for rank, l := range o.lives {
-		if l.beat == gone || now.Sub(l.moved) < endedAfter {
+		if l.beat == watch.Gone || now.Sub(l.moved) < endedAfter {
 			continue
 		}
-		if s, err := watch.Decode(o.board.statusOf(rank)); err == nil && o.sees(rank, s) && procfs.Ended(int(s.Process)) {
+		if s := o.board.StatusOf(rank); s != nil && o.sees(rank, s) && procfs.Ended(int(s.Process)) {
 			return true
 		}
 	}
@@ -460,7 +460,7 @@ func (o *observer) mute(rank int) bool {
 
 // isMute is mute. The caller holds mu and has seen that there is a board.
 func (o *observer) isMute(rank int) bool {
-	if o.lives[rank].beat == gone {
+	if o.lives[rank].beat == watch.Gone {
 		return false
 	}
 	return o.heartbeat > 0 && o.ticked.Sub(o.lives[rank].moved) >= o.heartbeat/2 || o.stopped(rank)
@@ -489,7 +489,7 @@ func (o *observer) suspects() bool {
 // hasLeft reports whether a rank has left. The caller holds mu.
 func (o *observer) hasLeft(rank int) bool {
 	boot, ok := o.c.boot.(leaver)
-	return o.lives[rank].beat == gone || ok && boot.Left(rank)
+	return o.lives[rank].beat == watch.Gone || ok && boot.Left(rank)
 }
 
 // relayed reports whether what a rank of another host does comes here: by way of leaders, which have not left.
@@ -504,21 +504,18 @@ func (o *observer) ranks(now time.Time) []watch.Rank {
 	ranks := make([]watch.Rank, len(o.lives))
 	for i := range ranks {
 		r := &ranks[i]
-		r.Left = o.lives[i].beat == gone
+		r.Left = o.lives[i].beat == watch.Gone
 		r.Silent = o.silence(i, now)
 		if o.relayed(i) {
 			r.Quiet = now.Sub(o.lives[i].moved)
 		}
-		if s, err := watch.Decode(o.board.statusOf(i)); err == nil {
-			r.Status = s
-			switch {
-			case s.Namespace == o.namespace && o.namespace != 0 && s.Host == o.host && int(s.Process) == os.Getpid():
-				r.Silent, r.Quiet = 0, 0 // this very process, which is not silent
-			case o.sees(i, s):
-				r.Stopped, r.Runs = procfs.Stopped(int(s.Process)), procfs.Runs(int(s.Process))
-				// One that has just left may have ended before this rank has seen that.
-				r.Ended = now.Sub(o.lives[i].moved) >= noteFresh && procfs.Ended(int(s.Process))
-			}
+		r.Status = o.board.StatusOf(i)
+		switch s := r.Status; {
+		case s == nil:
+		case s.Namespace == o.namespace && o.namespace != 0 && s.Host == o.host && int(s.Process) == os.Getpid():
+			r.Silent, r.Quiet = 0, 0 // this very process, which is not silent
+		case o.sees(i, s):
+			r.Look(now.Sub(o.lives[i].moved))
 		}
 	}
 	return ranks
@@ -558,9 +555,9 @@ func (o *observer) relay(to int, turns []uint64) []pulse {
 		if owner == to || o.c.Rank() != o.owners[0] && owner != o.c.Rank() {
 			continue
 		}
-		p := pulse{rank: rank, beat: o.board.beatOf(rank)}
-		if turn := o.board.turnOf(rank); turn != turns[rank] {
-			p.status, turns[rank] = o.board.statusOf(rank), turn
+		p := pulse{rank: rank, beat: o.board.BeatOf(rank)}
+		if turn := o.board.TurnOf(rank); turn != turns[rank] {
+			p.status, turns[rank] = o.board.Reported(rank), turn
 		}
 		pulses = append(pulses, p)
 	}
@@ -568,32 +565,35 @@ func (o *observer) relay(to int, turns []uint64) []pulse {
 }
 
 // hear writes to the board what a leader of another host tells, and how many questions it
-// knows of.
-func (o *observer) hear(from int, pulses []pulse, questions uint64) error {
+// knows of. It returns the leader's last call.
+func (o *observer) hear(from int, pulses []pulse, questions uint64) (last watch.Call, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board == nil {
-		return nil
+		return last, nil
 	}
 	o.leaders[from] = o.now()
-	if questions > o.board.asked() {
-		o.board.ask(questions)
+	if questions > o.board.Asked() {
+		o.board.Ask(questions)
 		o.hearQuestion()
 	}
 	for _, p := range pulses {
 		if p.rank < 0 || p.rank >= len(o.owners) {
-			return fmt.Errorf("it tells of rank %d", p.rank)
+			return last, fmt.Errorf("it tells of rank %d", p.rank)
 		}
 		owner := o.owners[p.rank]
 		if owner == o.c.Rank() || from != o.owners[0] && owner != from {
-			return errors.New("it tells of ranks of other hosts")
+			return last, errors.New("it tells of ranks of other hosts")
 		}
-		o.board.beat(p.rank, p.beat)
+		o.board.Beat(p.rank, p.beat)
 		if len(p.status) > 0 {
-			o.board.report(p.rank, p.status)
+			o.board.Report(p.rank, p.status)
 		}
 	}
-	return nil
+	if s := o.board.StatusOf(from); s != nil {
+		last = watch.Call{Rank: from, Number: s.Call, Digest: s.CallDigest, Text: s.CallText}
+	}
+	return last, nil
 }
 
 // forget ends the observation of a leader of another host that leaves.

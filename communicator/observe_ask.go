@@ -68,13 +68,13 @@ func (o *observer) nearlyOver(lasted time.Duration) bool {
 
 // askAll asks. The caller holds mu.
 func (o *observer) askAll() {
-	o.board.ask(o.board.asked() + 1)
+	o.board.Ask(o.board.Asked() + 1)
 	o.hearQuestion()
 }
 
 // hearQuestion notes a question that is new on the board. The caller holds mu.
 func (o *observer) hearQuestion() {
-	if n := o.board.asked(); n != o.question {
+	if n := o.board.Asked(); n != o.question {
 		o.question, o.asked = n, o.now()
 		close(o.woken)
 		o.woken = make(chan struct{})
@@ -102,5 +102,5 @@ func (o *observer) questions() uint64 {
 	if o.board == nil {
 		return 0
 	}
-	return o.board.asked()
+	return o.board.Asked()
 }

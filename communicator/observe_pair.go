@@ -42,14 +42,14 @@ func (o *observer) pairEnded(p *ownPair) time.Duration {
 	last := o.c.lastCall()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	p.ended, p.calls, p.exchanges = o.now(), last.number, o.exchanging.number
+	p.ended, p.calls, p.exchanges = o.now(), last.Number, o.exchanging.number
 	return p.ended.Sub(p.since)
 }
 
 // pairWaits returns the waits in such calls. The caller holds mu.
-func (o *observer) pairWaits(last claim, now time.Time) (waits []watch.Wait) {
+func (o *observer) pairWaits(last watch.Call, now time.Time) (waits []watch.Wait) {
 	o.pairs = slices.DeleteFunc(o.pairs, func(p *ownPair) bool {
-		same := p.calls == last.number && p.exchanges == o.exchanging.number && o.explains(p.ended, now)
+		same := p.calls == last.Number && p.exchanges == o.exchanging.number && o.explains(p.ended, now)
 		return !p.ended.IsZero() && !same
 	})
 	for _, p := range o.pairs {

@@ -1,7 +1,6 @@
 package communicator
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -34,16 +33,16 @@ func (m many) Size() int { return m.size }
 func observers(owners ...int) (all []*observer, clock *time.Time) {
 	clock = new(time.Time)
 	*clock = time.Unix(1_000_000, 0)
-	boards := map[int]*sharedBoard{}
+	boards := map[int]*watch.SharedBoard{}
 	for rank, owner := range owners {
 		c := &Communicator{boot: many{rank: rank, size: len(owners)}, options: Options{HeartbeatTimeout: 5 * time.Second, Timeout: time.Hour}}
 		o := newObserver(c)
 		o.namespace = uint64(rank + 1)
 		o.now = func() time.Time { return *clock }
 		if boards[owner] == nil {
-			boards[owner] = aloneBoard(len(owners), len(owners))
+			boards[owner] = watch.AloneBoard(len(owners), len(owners))
 		}
-		o.join(boards[owner].board, owners, nil)
+		o.join(boards[owner].Board, owners, nil)
 		all = append(all, o)
 	}
 	return all, clock
@@ -93,8 +92,8 @@ func TestSilenceBeforeTheFirstSign(t *testing.T) {
 	for name, owners := range map[string][]int{"this host": {0, 0}, "another host": {0, 1}} {
 		t.Run(name, func(t *testing.T) {
 			all, clock := observers(owners...)
-			b := aloneBoard(2, 2)
-			all[0].join(b.board, owners, slices.DeleteFunc([]int{1}, func(int) bool { return owners[1] == 0 }))
+			b := watch.AloneBoard(2, 2)
+			all[0].join(b.Board, owners, slices.DeleteFunc([]int{1}, func(int) bool { return owners[1] == 0 }))
 			start := *clock
 			v, dead := ticks(clock, 10*time.Second, all[0])
 			if took := clock.Sub(start); !dead || v.Culprit != 1 || took > 5*time.Second+reportInterval {
@@ -145,7 +144,7 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 	hosts := func() ([]*observer, *time.Time) {
 		all, clock := observers(0, 1)
-		all[0].join(aloneBoard(2, 2).board, []int{0, 1}, []int{1})
+		all[0].join(watch.AloneBoard(2, 2).Board, []int{0, 1}, []int{1})
 		return all, clock
 	}
 	for name, c := range map[string]struct {
@@ -178,7 +177,7 @@ func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 	*clock = clock.Add(time.Minute)
 	ticks(clock, 500*time.Millisecond, all[0])
 	pulses := all[1].relay(0, make([]uint64, 2))
-	if err := all[0].hear(1, pulses, 0); err != nil {
+	if _, err := all[0].hear(1, pulses, 0); err != nil {
 		t.Fatal(err)
 	}
 	if v, dead := ticks(clock, 4500*time.Millisecond, all[0]); dead {
@@ -193,7 +192,7 @@ func TestSuspects(t *testing.T) {
 	relays := func(d time.Duration) { // of host 0
 		for end := clock.Add(d); clock.Before(end); {
 			ticks(clock, all[0].compare, all...)
-			if err := all[1].hear(0, all[0].relay(1, make([]uint64, 3)), 0); err != nil {
+			if _, err := all[1].hear(0, all[0].relay(1, make([]uint64, 3)), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -237,7 +236,7 @@ func TestMute(t *testing.T) {
 	heard := func(d time.Duration, ranks ...*observer) { // by rank 0, of the other host
 		for end := clock.Add(d); clock.Before(end); {
 			ticks(clock, all[0].compare, append(ranks, all[0], all[1])...)
-			if err := all[0].hear(2, all[2].relay(0, make([]uint64, 4)), 0); err != nil {
+			if _, err := all[0].hear(2, all[2].relay(0, make([]uint64, 4)), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -287,7 +286,7 @@ func TestStoppedWhileThisRankDoesNotRun(t *testing.T) {
 	}
 	all, clock := observers(0, 0)
 	ticks(clock, time.Second, all...)
-	all[0].board.report(1, (&watch.Status{Process: uint32(process.Process.Pid), Namespace: all[0].namespace}).Encode())
+	all[0].board.Report(1, (&watch.Status{Process: uint32(process.Process.Pid), Namespace: all[0].namespace}).Encode())
 	if !all[0].mute(1) {
 		t.Error("closing waits for rank 1")
 	}
@@ -318,7 +317,7 @@ func TestRelay(t *testing.T) {
 			turns[[2]int{from, to}] = make([]uint64, len(all))
 		}
 		pulses := all[from].relay(to, turns[[2]int{from, to}])
-		if err := all[to].hear(from, pulses, 0); err != nil {
+		if _, err := all[to].hear(from, pulses, 0); err != nil {
 			t.Fatal(err)
 		}
 		return len(pulses)
@@ -345,7 +344,7 @@ func TestRelay(t *testing.T) {
 		"another host's leader": {0, 2, pulse{rank: 3}},
 		"own rank":              {3, 0, pulse{rank: 4}},
 	} {
-		if err := all[wrong.to].hear(wrong.from, []pulse{wrong.pulse}, 0); err == nil {
+		if _, err := all[wrong.to].hear(wrong.from, []pulse{wrong.pulse}, 0); err == nil {
 			t.Errorf("%s: rank %d believes rank %d", name, wrong.to, wrong.from)
 		}
 	}
@@ -368,7 +367,7 @@ func TestNotes(t *testing.T) {
 	notes := &deviceNotes{}
 	waits := func() string {
 		o.tick(func() *deviceNotes { return notes })
-		return fmt.Sprint(o.own(claim{}, *clock).Waits)
+		return fmt.Sprint(o.own(watch.Call{}, *clock).Waits)
 	}
 	const second = uint64(time.Second)
 	note := func(channel, peer, block, start, last uint64) devicecode.WaitNote {
@@ -402,31 +401,6 @@ func TestNotes(t *testing.T) {
 	check("that has failed", "[{0 5 gather 2 9 0 375ms true 0 false 0}]")
 	notes.waits[6] = note(1<<31-1, 0xffff, 0xffff, 9, 3)
 	check("noise", "[{0 5 gather 2 9 0 375ms true 0 false 0} {2 0  -1 65535 0 0s false 0 false 0}]")
-}
-
-func TestBoardStatus(t *testing.T) {
-	b := aloneBoard(1, 3)
-	if got := b.statusOf(2); got != nil {
-		t.Errorf("before: %q", got)
-	}
-	for _, n := range []int{1, 7, 8, 9, watch.MaxBytes} {
-		want := bytes.Repeat([]byte{'x'}, n)
-		turn := b.turnOf(2)
-		b.report(2, want)
-		testcmp.Equal(t, fmt.Sprintf("the status of %d bytes", n), b.statusOf(2), want)
-		if b.turnOf(2) == turn {
-			t.Errorf("%d bytes: the turn stays %d", n, turn)
-		}
-	}
-	p := &b.pulses[2]
-	p.statuses[(p.turn+1)%2] = boardStatus{length: 3} // of one that stopped while it wrote
-	if got := b.statusOf(2); len(got) != watch.MaxBytes || got[0] != 'x' {
-		t.Errorf("while it is written: %d bytes", len(got))
-	}
-	p.statuses[p.turn%2].length = 1 << 60 // of a rank that lies
-	if got := b.statusOf(2); len(got) != watch.MaxBytes {
-		t.Errorf("%d bytes", len(got))
-	}
 }
 
 // TestAskEarly has a wait come close to its deadline: its rank asks once before, and then
@@ -495,18 +469,18 @@ func TestAsk(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	boards := map[int]*sharedBoard{}
+	boards := map[int]*watch.SharedBoard{}
 	ctx, cancel := context.WithCancel(t.Context())
 	for rank, c := range comms {
 		if boards[owners[rank]] == nil {
-			boards[owners[rank]] = aloneBoard(len(comms), len(comms))
+			boards[owners[rank]] = watch.AloneBoard(len(comms), len(comms))
 		}
 		c.failure = &failure{boot: c.boot, observer: newObserver(c)}
 		c.failure.observer.compare = time.Hour
-		c.matcher = &matcher{c: c, board: boards[owners[rank]], members: []int{rank}}
+		c.matcher = &matcher{c: c, board: &sharedBoard{SharedBoard: boards[owners[rank]]}}
 	}
-	for _, c := range comms {
-		c.matcher.start(owners, 1<<63)
+	for rank, c := range comms {
+		c.matcher.start([]int{rank}, owners, 1<<63)
 	}
 	for _, c := range comms {
 		wg.Go(func() { // as failure.watch does
@@ -520,11 +494,10 @@ func TestAsk(t *testing.T) {
 		o := comms[rank].failure.observer
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		s, err := watch.Decode(o.board.statusOf(of))
-		if err != nil {
-			return 0
+		if s := o.board.StatusOf(of); s != nil {
+			return s.Exchange
 		}
-		return s.Exchange
+		return 0
 	}
 	for i, pair := range [][2]int{{1, 4}, {4, 2}, {2, 1}, {0, 3}, {3, 0}} {
 		asks, tells := pair[0], pair[1]

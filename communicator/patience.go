@@ -108,7 +108,7 @@ func (o *observer) anyCompiles() bool {
 		return false
 	}
 	for rank, l := range o.lives {
-		if s, err := watch.Decode(o.board.statusOf(rank)); err == nil && s.Compiles && l.beat != gone {
+		if s := o.board.StatusOf(rank); s != nil && s.Compiles && l.beat != watch.Gone {
 			return true
 		}
 	}

@@ -110,7 +110,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	c.mu.Unlock()
 	together := false
 	if first {
-		c.matcher.refuse()
+		c.matcher.Refuse()
 		together = c.part()
 		c.ended.Store(true)
 		c.failure.abort()

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/timeline"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // The number of events that a rank keeps; see [Options].TraceEvents.
@@ -202,7 +203,7 @@ func (t *tracer) record() *timeline.Rank {
 	}
 	c := t.c
 	r := &timeline.Rank{
-		Rank: c.Rank(), Size: c.Size(), Device: c.dev.String(), Host: hostName(),
+		Rank: c.Rank(), Size: c.Size(), Device: c.dev.String(), Host: watch.HostName(),
 		Group: groupChannel, HostGroups: [2]uint32{hostGroupChannel, runnersChannel}, HostRanks: t.local,
 		Channels: maps.Clone(t.channels), Sites: t.ring.launched(), Devices: t.devices, Hosts: t.hosts,
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	root "github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -92,14 +91,14 @@ func findJobs(proc string) []running {
 	links, _ := filepath.Glob(proc + "/[0-9]*/fd/*")
 	for _, link := range links {
 		// Others' processes, and processes that have just ended, cannot be read.
-		if name, err := os.Readlink(link); err != nil || !strings.HasPrefix(name, "/memfd:"+native.BoardName+" ") {
+		if name, err := os.Readlink(link); err != nil || !strings.HasPrefix(name, "/memfd:"+watch.BoardName+" ") {
 			continue
 		}
 		file, err := os.Open(link)
 		if err != nil {
 			continue
 		}
-		job, err := native.ReadBoard(file)
+		job, err := watch.ReadBoard(file)
 		file.Close()
 		if err != nil {
 			continue // of another version, or no board

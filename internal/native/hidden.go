@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/signature"
-	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // Functions with which packages of this module reach parts of each other's types
@@ -158,8 +157,6 @@ var (
 	// OwnError returns an error that names a rank by its number in the group of a *communicator.Communicator, so that
 	// other groups of the rank know that, as of the errors of its collective calls.
 	OwnError func(comm any, err error) error
-	// ReadBoard returns what a board of package communicator shows, from its file.
-	ReadBoard func(file *os.File) (*watch.Job, error)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
@@ -305,9 +302,6 @@ const (
 	StillBarrier                // at __syncthreads
 	StillWarp                   // in a warp function
 )
-
-// BoardName is the name of the memory file of a board.
-const BoardName = "mscclgo-board"
 
 // SemaphoreInfo is a semaphore as threads in C see it.
 type SemaphoreInfo struct {

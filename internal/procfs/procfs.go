@@ -87,3 +87,12 @@ func awaited(process int) (child int, ok bool) {
 	child, err = strconv.Atoi(names[0])
 	return child, err == nil
 }
+
+// Namespace returns the inode of this process's pid namespace, by which process ids count, or 0 if it is unknown.
+func Namespace() uint64 {
+	var stat unix.Stat_t
+	if unix.Stat("/proc/self/ns/pid", &stat) != nil {
+		return 0
+	}
+	return stat.Ino
+}

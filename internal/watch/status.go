@@ -19,8 +19,9 @@ type Status struct {
 	Host      string // the machine's name
 	Device    string
 
-	Call     uint64 // the number of its last call, 0 before the first
-	CallText string // the description of that call
+	Call       uint64 // the number of its last call, 0 before the first
+	CallDigest uint64 // of all its calls
+	CallText   string // the description of the last
 
 	// Serving is for how long its proxy has been in Go with one trigger, and 0 if it is
 	// not, or for less than a moment. Trigger is that trigger's kind.
@@ -143,6 +144,7 @@ func (s *Status) Encode() []byte {
 	w.String(clip(s.Host, MaxName))
 	w.String(clip(s.Device, MaxName))
 	w.U64(s.Call)
+	w.U64(s.CallDigest)
 	w.String(clip(s.CallText, MaxText))
 	w.U64(uint64(max(s.Serving, 0)))
 	w.U8(s.Trigger)
@@ -178,7 +180,7 @@ func (s *Status) Encode() []byte {
 // Decode decodes a status. Texts have no character but printable ASCII.
 func Decode(b []byte) (*Status, error) {
 	r := wire.NewReader(b)
-	s := &Status{Process: r.U32(), Namespace: r.U64(), Host: Printable(r.String(MaxName)), Device: Printable(r.String(MaxName)), Call: r.U64(), CallText: Printable(r.String(MaxText))}
+	s := &Status{Process: r.U32(), Namespace: r.U64(), Host: Printable(r.String(MaxName)), Device: Printable(r.String(MaxName)), Call: r.U64(), CallDigest: r.U64(), CallText: Printable(r.String(MaxText))}
 	s.Serving, s.Trigger = readDuration(r), r.U8()
 	s.Exchange, s.Exchanging, s.ExchangeEnded = r.U64(), readDuration(r), r.Bool()
 	s.Closes = r.Bool()

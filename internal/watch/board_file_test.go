@@ -1,4 +1,4 @@
-package communicator
+package watch
 
 import (
 	"math/rand/v2"
@@ -9,35 +9,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mscclgo/mscclgo/internal/watch"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 )
 
 // TestReadBoard reads a board of two of three ranks, and files that are not boards.
 func TestReadBoard(t *testing.T) {
-	file, err := boardFile(2, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if _, err := readBoard(file); err == nil {
-		t.Error("a board that is not ready is read")
-	}
-	s := &sharedBoard{}
-	if err := s.attach(file, 2, 3); err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
 	now := time.Now()
-	*s.head = boardHead{version: boardVersion, ranks: 2, group: 3, job: 77, started: uint64(now.UnixMilli())}
-	s.report(0, (&watch.Status{Process: uint32(os.Getpid()), Namespace: pidNamespace(), Host: hostName(), Call: 5}).Encode())
-	s.beat(0, uint64(now.Add(-time.Minute).UnixMilli()))
-	s.report(1, (&watch.Status{Process: uint32(os.Getpid()), Namespace: pidNamespace(), Host: "another", Call: 6}).Encode())
-	s.beat(1, gone)
-	j, err := readBoard(file)
+	s, err := CreateBoard(2, 3, 77)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j.ID != 77 || j.Started.UnixMilli() != now.UnixMilli() || len(j.Ranks) != 3 {
+	defer s.Close()
+	file := s.File
+	s.Report(0, (&Status{Process: uint32(os.Getpid()), Namespace: procfs.Namespace(), Host: HostName(), Call: 5}).Encode())
+	s.Beat(0, uint64(now.Add(-time.Minute).UnixMilli()))
+	s.Report(1, (&Status{Process: uint32(os.Getpid()), Namespace: procfs.Namespace(), Host: "another", Call: 6}).Encode())
+	s.Beat(1, Gone)
+	j, err := ReadBoard(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.ID != 77 || j.Started.Sub(now).Abs() > time.Minute || len(j.Ranks) != 3 {
 		t.Errorf("the job is %+v", j)
 	}
 	if r := j.Ranks[0]; r.Status == nil || r.Call != 5 || r.Silent < time.Minute || r.Stopped || !j.Begun[0] || j.Heard[0] < time.Minute {
@@ -48,6 +40,10 @@ func TestReadBoard(t *testing.T) {
 	}
 	if r := j.Ranks[2]; r.Status != nil || r.Silent != 0 || j.Begun[2] {
 		t.Errorf("rank 2 is %+v", r)
+	}
+	s.head.version--
+	if _, err := ReadBoard(file); err == nil {
+		t.Error("a board of another version is read")
 	}
 	// What a rank that lies writes does no harm.
 	random := rand.New(rand.NewPCG(3, 4))
@@ -60,7 +56,7 @@ func TestReadBoard(t *testing.T) {
 		if random.IntN(2) == 0 {
 			s.head.version, s.head.ranks, s.head.group = boardVersion, 2, 3
 		}
-		if j, err := readBoard(file); err == nil && len(j.Ranks) != 3 {
+		if j, err := ReadBoard(file); err == nil && len(j.Ranks) != 3 {
 			t.Fatalf("%d ranks", len(j.Ranks))
 		}
 	}
@@ -80,7 +76,7 @@ func TestReadBoard(t *testing.T) {
 	loose := os.NewFile(uintptr(fd), "board")
 	defer loose.Close()
 	for _, f := range []*os.File{plain, loose} {
-		if _, err := readBoard(f); err == nil {
+		if _, err := ReadBoard(f); err == nil {
 			t.Errorf("%s is read", f.Name())
 		}
 	}
