@@ -1,6 +1,7 @@
 // Kernels of the tests of check.cuh: each does what a check finds.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/memory_channel.cuh>
+#include <mscclgo/pipe.cuh>
 #include <mscclgo/port_channel.cuh>
 
 using namespace mscclgo;
@@ -88,3 +89,39 @@ extern "C" __global__ void peers(GroupHandle group, uint32_t other, uint32_t rec
   if (receives == 1) inboxes.receive(other, 0, piece);
   inboxes.end();
 }
+
+extern "C" __global__ void memories(PeerMemory memory) { *memory.of<uint8_t>(2) = 1; }
+
+// pipes uses the end of a pipe otherwise than it was made.
+extern "C" __global__ void pipes(PipeHandle pipe, uint32_t which) {
+  if (which == 0) pipe.send(nullptr, 8);
+  if (which == 1) pipe.recvReduce<float, Sum>(nullptr, nullptr, 2, 2);
+  if (which == 2) pipe.post(nullptr, 8);
+}
+
+__device__ __noinline__ void sendByte(const MemoryChannelHandle& channel, uint64_t at,
+                                      Site site = Site::here()) {
+  channel.put(at, 0, 1, 0, 1, site);
+}
+
+// through gives a function its line.
+extern "C" __global__ void through(MemoryChannelHandle channel, uint64_t at) {
+  sendByte(channel, 0);
+  sendByte(channel, at);
+}
+
+#if defined(MSCCLGO_CHECK)
+#define TEN "0123456789"
+#define FIFTY TEN TEN TEN TEN TEN
+
+// longest has a text that has to make room for the line.
+extern "C" __global__ void longest(GroupHandle group) {
+  detail::fault(group.watch, kNoPeer, Site::here(), FIFTY FIFTY, FIFTY FIFTY, FIFTY FIFTY);
+}
+#endif
+
+// elsewhere is in a file whose path is too long.
+#line 40000 "/folder/0123456789012345678901234567890123456789012345678901234567890123456789.cu"
+extern "C" __global__ void elsewhere(GroupHandle group) { group.barrier(); }
+#line 7 "/folder/near.cu"
+extern "C" __global__ void nearby(GroupHandle group) { group.barrier(); }

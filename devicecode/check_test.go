@@ -41,7 +41,18 @@ type misuse struct {
 	shape  gpu.LaunchConfig
 	args   []any
 	want   string
+	call   string // of which the error tells the line, or what it tells
 	peer   int
+}
+
+// place returns the file and the line of the kernel's call.
+func (m misuse) place() string {
+	if strings.HasPrefix(m.call, "; at ") {
+		return m.call
+	}
+	kernel := strings.Index(checkSource, "void "+m.kernel+"(")
+	call := kernel + strings.Index(checkSource[kernel:], m.call)
+	return fmt.Sprintf("; at check_test.cu:%d", 1+strings.Count(checkSource[:call], "\n"))
 }
 
 func newCheckBed(t *testing.T) *checkBed {
@@ -77,50 +88,62 @@ func (b *checkBed) misuses() []misuse {
 		return c
 	}
 	set := devicecode.MemoryChannelSet{Handles: b.data, Rank: 1, Size: 2, PerPeer: 3, Watch: channel.Semaphore.Watch}
+	memory := devicecode.PeerMemory{Size: 2, Status: channel.Semaphore.Watch.Status}
+	pipe := func(flags uint32) devicecode.Pipe {
+		return devicecode.Pipe{Semaphore: channel.Semaphore, Control: b.data, SlotBytes: 128, SlotCount: 1, Flags: flags}
+	}
 	at := "block (1,0,0), thread (3,0,0): "
 	all := []misuse{
-		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(155000), uint64(0), uint64(10016)}, at + "put of 10016 bytes at 155000 to rank 2, whose buffer has 160112", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(0), uint64(149999), uint64(2)}, at + "put of 2 bytes from this rank's buffer at 149999, which has 150000", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(0), ^uint64(0), uint64(0), uint64(2)}, at + "put of 2 bytes at 18446744073709551615 to rank 2, whose buffer has 160112", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(1), uint64(160113), uint64(0), uint64(0)}, at + "get of 0 bytes at 160113 from rank 2, whose buffer has 160112", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(1), uint64(0), uint64(150000), uint64(1)}, at + "get of 1 bytes to this rank's buffer at 150000, which has 150000", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(2), uint64(160096), uint64(0), uint64(16)}, at + "putPackets of 32 bytes at 160096 to rank 2, whose buffer has 160112", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(2), uint64(8), uint64(0), uint64(16)}, at + "putPackets at 8, which is not a multiple of the packet's 16 bytes", 2},
-		{"ranges", flat(2, 32), []any{shifted(8), uint32(2), uint64(16), uint64(0), uint64(16)}, at + "putPackets: the memory of the packets begins 8 bytes past an alignment of 16 bytes", 2},
-		{"ranges", flat(2, 32), []any{shifted(8), uint32(3), uint64(16), uint64(0), uint64(16)}, at + "unpackPackets: the memory of the packets begins 8 bytes past an alignment of 16 bytes", 2},
-		{"lines", flat(1, 32), []any{shifted(64), uint32(0)}, "putPackets: the memory of the packets begins 64 bytes past an alignment of 128 bytes", 2},
-		{"unpackLines", flat(1, 32), []any{shifted(64)}, "unpackPackets: the memory of the packets begins 64 bytes past an alignment of 128 bytes", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(3), uint64(4096), uint64(0), uint64(1)}, at + "unpackPackets of 16 bytes at 4096 of this rank's packet memory, which has 4096", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(0), uint64(20014), uint64(0)}, at + "read of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", 2},
-		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(20014), uint64(0), uint64(0)}, at + "write of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", 2},
-		{"lines", flat(1, 48), []any{channel, uint32(0)}, "putPackets: 48 threads carry packets, and 32 carry one together: give it whole warps", -1},
-		{"lines", flat(1, 32), []any{channel, uint32(16)}, "putPackets: thread 16 of those that carry packets is lane 0 of its warp, not 16", -1},
-		{"meet", flat(257, 32), []any{group}, "barrier of a group in a grid of (257,1,1) blocks: it is for one-dimensional grids of at most 256", -1},
-		{"meet", gpu.LaunchConfig{Grid: gpu.Dim3{X: 2, Y: 2}, Block: gpu.Dim3{X: 32}}, []any{group}, "barrier of a group in a grid of (2,2,1) blocks", -1},
-		{"number", flat(257, 32), []any{group}, "epoch of a group in a grid of (257,1,1) blocks", -1},
-		{"count", flat(1, 32), []any{group, uint32(256)}, "Rounds of block 256 of a group, which has 256", -1},
-		{"inboxes", flat(1, 1), []any{group, uint64(64)}, "send of packet 64, and an inbox of the group's scratch has 64 of 8 bytes", -1},
-		{"inboxes", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group, uint64(0)}, "Inboxes in a grid of (1,1,1) blocks of (8,4,1) threads: both must have one dimension", -1},
-		{"one", flat(1, 256), []any{group, uint32(0)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", -1},
-		{"one", flat(1, 64), []any{group, uint32(2)}, "a nextEpoch of a group by 1 of 64 threads", -1},
-		{"one", flat(1, 64), []any{group, uint32(3)}, "a signal of Rounds of a group by 1 of 64 threads", -1},
-		{"window", flat(1, 1), []any{group}, "the window of rank 2 of a group of 2 ranks", -1},
-		{"warps", flat(1, 48), []any{group}, "Inboxes in blocks of 48 threads: the packets need blocks of whole warps, of 32", -1},
-		{"each", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group}, "forEachRank in a grid", -1},
-		{"linesOf", flat(1, 48), []any{b.data, b.data}, "putPackets: 48 threads", -1},
-		{"chosen", flat(1, 1), []any{set, uint32(2), uint32(0)}, "channel 0 to peer 2 of a set, which has 3 to each of 2 peers", -1},
-		{"chosen", flat(1, 1), []any{set, uint32(0), uint32(3)}, "channel 3 to peer 0 of a set, which has 3 to each of 2 peers", -1},
-		{"peers", flat(1, 1), []any{group, uint32(0), uint32(0)}, "send of a packet to rank 0 by rank 0 of a group of 2", -1},
-		{"peers", flat(1, 1), []any{group, uint32(2), uint32(0)}, "send of a packet to rank 2 by rank 0 of a group of 2", -1},
-		{"peers", flat(1, 1), []any{group, uint32(0), uint32(1)}, "receive of a packet from rank 0 by rank 0 of a group of 2", -1},
-		{"peers", flat(1, 1), []any{group, uint32(2), uint32(1)}, "receive of a packet from rank 2 by rank 0 of a group of 2", -1},
+		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(155000), uint64(0), uint64(10016)}, at + "put of 10016 bytes at 155000 to rank 2, whose buffer has 160112", "channel.put(", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(0), uint64(0), uint64(149999), uint64(2)}, at + "put of 2 bytes from this rank's buffer at 149999, which has 150000", "channel.put(", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(0), ^uint64(0), uint64(0), uint64(2)}, at + "put of 2 bytes at 18446744073709551615 to rank 2, whose buffer has 160112", "channel.put(", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(1), uint64(160113), uint64(0), uint64(0)}, at + "get of 0 bytes at 160113 from rank 2, whose buffer has 160112", "channel.get(", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(1), uint64(0), uint64(150000), uint64(1)}, at + "get of 1 bytes to this rank's buffer at 150000, which has 150000", "channel.get(", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(2), uint64(160096), uint64(0), uint64(16)}, at + "putPackets of 32 bytes at 160096 to rank 2, whose buffer has 160112", "channel.putPackets(", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(2), uint64(8), uint64(0), uint64(16)}, at + "putPackets at 8, which is not a multiple of the packet's 16 bytes", "channel.putPackets(", 2},
+		{"ranges", flat(2, 32), []any{shifted(8), uint32(2), uint64(16), uint64(0), uint64(16)}, at + "putPackets: the memory of the packets begins 8 bytes past an alignment of 16 bytes", "channel.putPackets(", 2},
+		{"ranges", flat(2, 32), []any{shifted(8), uint32(3), uint64(16), uint64(0), uint64(16)}, at + "unpackPackets: the memory of the packets begins 8 bytes past an alignment of 16 bytes", "channel.unpackPackets(", 2},
+		{"lines", flat(1, 32), []any{shifted(64), uint32(0)}, "putPackets: the memory of the packets begins 64 bytes past an alignment of 128 bytes", "channel.putPackets<LL128Packet>", 2},
+		{"unpackLines", flat(1, 32), []any{shifted(64)}, "unpackPackets: the memory of the packets begins 64 bytes past an alignment of 128 bytes", "channel.unpackPackets<LL128Packet>", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(3), uint64(4096), uint64(0), uint64(1)}, at + "unpackPackets of 16 bytes at 4096 of this rank's packet memory, which has 4096", "channel.unpackPackets(", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(0), uint64(20014), uint64(0)}, at + "read of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", "channel.read<", 2},
+		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(20014), uint64(0), uint64(0)}, at + "write of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", "channel.write<", 2},
+		{"lines", flat(1, 48), []any{channel, uint32(0)}, "putPackets: 48 threads carry packets, and 32 carry one together: give it whole warps", "channel.putPackets<LL128Packet>", -1},
+		{"lines", flat(1, 32), []any{channel, uint32(16)}, "putPackets: thread 16 of those that carry packets is lane 0 of its warp, not 16", "channel.putPackets<LL128Packet>", -1},
+		{"meet", flat(257, 32), []any{group}, "barrier of a group in a grid of (257,1,1) blocks: it is for one-dimensional grids of at most 256", "group.barrier", -1},
+		{"meet", gpu.LaunchConfig{Grid: gpu.Dim3{X: 2, Y: 2}, Block: gpu.Dim3{X: 32}}, []any{group}, "barrier of a group in a grid of (2,2,1) blocks", "group.barrier", -1},
+		{"number", flat(257, 32), []any{group}, "epoch of a group in a grid of (257,1,1) blocks", "group.nextEpoch", -1},
+		{"count", flat(1, 32), []any{group, uint32(256)}, "Rounds of block 256 of a group, which has 256", "Rounds(group, block)", -1},
+		{"inboxes", flat(1, 1), []any{group, uint64(64)}, "send of packet 64, and an inbox of the group's scratch has 64 of 8 bytes", "inboxes.send(", -1},
+		{"inboxes", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group, uint64(0)}, "Inboxes in a grid of (1,1,1) blocks of (8,4,1) threads: both must have one dimension", "inboxes(group)", -1},
+		{"one", flat(1, 256), []any{group, uint32(0)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", "group.barrier", -1},
+		{"one", flat(1, 64), []any{group, uint32(2)}, "a nextEpoch of a group by 1 of 64 threads", "group.nextEpoch", -1},
+		{"one", flat(1, 64), []any{group, uint32(3)}, "a signal of Rounds of a group by 1 of 64 threads", ".signal()", -1},
+		{"window", flat(1, 1), []any{group}, "the window of rank 2 of a group of 2 ranks", "group.window", -1},
+		{"warps", flat(1, 48), []any{group}, "Inboxes in blocks of 48 threads: the packets need blocks of whole warps, of 32", "inboxes(group)", -1},
+		{"each", gpu.LaunchConfig{Grid: gpu.Dim3{X: 1}, Block: gpu.Dim3{X: 8, Y: 4}}, []any{group}, "forEachRank in a grid", "forEachRank(", -1},
+		{"linesOf", flat(1, 48), []any{b.data, b.data}, "putPackets: 48 threads", "putPackets(packets", -1},
+		{"chosen", flat(1, 1), []any{set, uint32(2), uint32(0)}, "channel 0 to peer 2 of a set, which has 3 to each of 2 peers", "set.to(", -1},
+		{"chosen", flat(1, 1), []any{set, uint32(0), uint32(3)}, "channel 3 to peer 0 of a set, which has 3 to each of 2 peers", "set.to(", -1},
+		{"peers", flat(1, 1), []any{group, uint32(0), uint32(0)}, "send of a packet to rank 0 by rank 0 of a group of 2", "inboxes.send(", -1},
+		{"peers", flat(1, 1), []any{group, uint32(2), uint32(0)}, "send of a packet to rank 2 by rank 0 of a group of 2", "inboxes.send(", -1},
+		{"peers", flat(1, 1), []any{group, uint32(0), uint32(1)}, "receive of a packet from rank 0 by rank 0 of a group of 2", "inboxes.receive(", -1},
+		{"peers", flat(1, 1), []any{group, uint32(2), uint32(1)}, "receive of a packet from rank 2 by rank 0 of a group of 2", "inboxes.receive(", -1},
+		{"memories", flat(1, 1), []any{memory}, "of(2) of a PeerMemory of 2 ranks", "memory.of", -1},
+		{"pipes", flat(1, 32), []any{pipe(devicecode.PipeSends | devicecode.PipeUnopened), uint32(0)}, "send to rank 2 by a pipe that is not open: the host opens it before the launch", "pipe.send", 2},
+		{"pipes", flat(1, 32), []any{pipe(devicecode.PipeSends), uint32(1)}, "receive by the sending end of a pipe to rank 2", "pipe.recvReduce", 2},
+		{"pipes", flat(1, 32), []any{pipe(devicecode.PipeSends | devicecode.PipePosts), uint32(2)}, "receive by the sending end of a pipe to rank 2", "pipe.post", 2},
+		{"through", flat(1, 1), []any{channel, uint64(160112)}, "put of 1 bytes at 160112 to rank 2, whose buffer has 160112", "sendByte(channel, at", 2},
+		{"longest", flat(1, 1), []any{group}, "block (0,0,0), thread (0,0,0): 0123456789", "detail::fault", -1},
+		{"elsewhere", flat(257, 1), []any{group}, "barrier of a group in a grid", "; at " + strings.Repeat("0123456789", 7)[9:] + ".cu:40000", -1},
+		{"nearby", flat(257, 1), []any{group}, "barrier of a group in a grid", "; at near.cu:7", -1},
 	}
 	if b.device.Info().Arch == devicecode.ArchEmu { // GPUs do not look for these
 		all = append(all, []misuse{
-			{"open", flat(1, 64), []any{group}, "call 1 of the group began with Inboxes and has not ended: every thread calls end() of them", -1},
-			{"one", flat(1, 256), []any{group, uint32(1)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", -1},
-			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(0)}, "by a null pointer: a handle in device memory was not made, or its index is outside the handles that there are", -1},
-			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(1)}, "by a null pointer: a handle in device memory was not made, or its index is outside the handles that there are", -1},
+			{"open", flat(1, 64), []any{group}, "call 1 of the group began with Inboxes and has not ended: every thread calls end() of them", "inboxes(group)", -1},
+			{"one", flat(1, 256), []any{group, uint32(1)}, "a barrier of a group by 1 of 256 threads: every thread of the block calls it", "group.barrier", -1},
+			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(0)}, "by a null pointer: a handle in device memory was not made, or its index is outside the handles that there are", "memory->signal", -1},
+			{"unmade", flat(1, 1), []any{b.data, b.data, uint32(1)}, "by a null pointer: a handle in device memory was not made, or its index is outside the handles that there are", "port->flush", -1},
 		}...)
 	}
 	return all
@@ -156,12 +179,12 @@ func TestChecks(t *testing.T) {
 			}
 			*b.status.get() = devicecode.GroupStatus{}
 			err := b.run(t, m.kernel, m.shape, m.args...)
-			testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", m.want, "; at check_test.cu:")
+			testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", m.want, m.place())
 			if m.kernel == "linesOf" || m.kernel == "unmade" {
 				return // it has no group to tell
 			}
 			text, peer, ok := b.status.get().Checked()
-			if !ok || peer != m.peer || !strings.HasPrefix(text, "block (") || !strings.Contains(text, m.want) || !strings.Contains(text, "; at check_test.cu:") {
+			if !ok || peer != m.peer || !strings.HasPrefix(text, "block (") || !strings.Contains(text, m.want) || !strings.HasSuffix(text, m.place()) {
 				t.Errorf("the status has %q for peer %d, %v; want %q for %d", text, peer, ok, m.want, m.peer)
 			}
 		})
@@ -191,8 +214,8 @@ func (m misuse) expectInProcess(t *testing.T, number int) {
 	want := fmt.Sprintf("\ntrue|true|%d|block (", m.peer)
 	if m.kernel == "linesOf" { // it has no group to tell
 		want = "\ntrue|false|"
-	} else if !strings.Contains(string(out), m.want) {
-		t.Errorf("the status lacks %q", m.want)
+	} else if !strings.Contains(string(out), m.want) || !strings.Contains(string(out), m.place()+"|\n") {
+		t.Errorf("the status lacks %q or %q", m.want, m.place())
 	}
 	if !strings.Contains(string(out), want) {
 		t.Errorf("got %s; want %q", out, want)

@@ -29,8 +29,8 @@ type Options struct {
 	IncludeDirs []string
 	// Check has kernels check what they do with the library: ranges of memory channels,
 	// grids of groups, blocks of packets, as they always do on emulated devices. A check
-	// that fails ends the kernel, and the communicator's error tells what was wrong, with
-	// block and thread. Kernels get slower.
+	// that fails ends the kernel, and the communicator's error says what was wrong, with
+	// block, thread and the line of the kernel's call. Kernels get slower.
 	Check bool
 	// Trace has kernels write events for the timeline of the communicator; see
 	// communicator.Options.Trace. The variable MSCCLGO_TRACE sets it too, unless it is

@@ -53,10 +53,10 @@ const (
 	noPeer     = 1<<32 - 1
 )
 
-// Checked returns what a check in a kernel found wrong, with block and thread and, on emulated
-// devices, the line, and the peer that it concerns, or [mscclgo.NoRank]. ok reports whether one did. There are checks
-// on the emulated device, and in kernels that were compiled with [Options].Check; groups of
-// sends and receives report messages that do not match in every build.
+// Checked returns what a check in a kernel found wrong, with block, thread and the line of the
+// kernel's call, and the peer that it concerns, or [mscclgo.NoRank]. ok reports whether one did.
+// There are checks on the emulated device, and in kernels that were compiled with [Options].Check;
+// groups of sends and receives report messages that do not match in every build, without a line.
 func (s *GroupStatus) Checked() (text string, peer int, ok bool) {
 	if atomic.LoadUint32(&s.Faulted) != faultTold {
 		return "", mscclgo.NoRank, false

@@ -15,11 +15,14 @@ namespace detail {
 // channelOf returns a channel of a set. An index outside the set ends the kernel where
 // MSCCLGO_CHECK is defined.
 template <class Set>
-MSCCLGO_DEVICE auto channelOf(const Set& set, uint32_t peer, uint32_t channel) -> decltype(*set.handles) {
+MSCCLGO_DEVICE auto channelOf(const Set& set, uint32_t peer, uint32_t channel, Site site)
+    -> decltype(*set.handles) {
 #if defined(MSCCLGO_CHECK)
   if (peer >= set.size || channel >= set.perPeer)
-    fault(set.watch, kNoPeer, "channel ", channel, " to peer ", peer, " of a set, which has ", set.perPeer,
-          " to each of ", set.size, " peers");
+    fault(set.watch, kNoPeer, site, "channel ", channel, " to peer ", peer, " of a set, which has ",
+          set.perPeer, " to each of ", set.size, " peers");
+#else
+  (void)site;
 #endif
   return set.handles[channel * set.size + peer];
 }

@@ -2,6 +2,10 @@
 // made where MSCCLGO_CHECK is defined: on the emulated device always, on GPUs with
 // devicecode.Options.Check. Elsewhere nothing is left of them. FaultText and report are there
 // in every build: some kernels report what they find wrong themselves.
+//
+// A check that fails ends the kernel with block, thread, what is wrong, and the line of the
+// kernel's call: a function that checks takes it as its last argument, which the caller leaves
+// out.
 #pragma once
 
 #include <mscclgo/wait.cuh>
@@ -11,6 +15,27 @@
 #endif
 
 namespace mscclgo {
+
+// Site is the line of a call. A function with such an argument gives it to what it calls, so
+// that a failed check has the line of the outermost call. Functions of users may do so too:
+//
+//   __device__ void sendRow(const MemoryChannelHandle& channel, uint64_t row, Site site = Site::here()) {
+//     channel.put(row * kRow, row * kRow, kRow, threadIdx.x, blockDim.x, site);
+//   }
+struct Site {
+#if defined(MSCCLGO_CHECK)
+  const char* file;
+  uint32_t line;
+
+  // here, as a defaulted argument, returns the line of the function's call.
+  MSCCLGO_DEVICE static Site here(const char* file = __builtin_FILE(), uint32_t line = __builtin_LINE()) {
+    return {file, line};
+  }
+#else
+  MSCCLGO_DEVICE static Site here() { return {}; }
+#endif
+};
+
 namespace detail {
 
 // FaultText appends words and numbers to a text of kFaultBytes, which stays terminated.
@@ -31,6 +56,18 @@ class FaultText {
   MSCCLGO_DEVICE void add(const dim3& d) {
     add("("), add(uint64_t(d.x)), add(","), add(uint64_t(d.y)), add(","), add(uint64_t(d.z)), add(")");
   }
+#if defined(MSCCLGO_CHECK)
+  // A text that is too long makes room for it. Of a path it takes the file's name, at most its last 64 bytes.
+  __device__ __noinline__ void add(Site site) {
+    const char *end = site.file, *name = site.file;
+    for (; *end != 0; ++end)
+      if (*site.file == '/' && *end == '/') name = end + 1;
+    if (end - name > 64) name = end - 64;
+    const int64_t room = end - name + 16;  // with 10 digits
+    if (end_ - at_ < room) at_ = end_ - room;
+    add("; at "), add(name), add(":"), add(site.line);
+  }
+#endif
 
  private:
   MSCCLGO_DEVICE void add(char c) {
@@ -86,28 +123,33 @@ MSCCLGO_DEVICE bool waitFailed(const GroupStatus* status) {
                                load<Scope::System, Order::Relaxed>(&status->firstFailed) != 0);
 }
 
-// fault ends the kernel: what was wrong, words and numbers in turn, goes with block and
-// thread to the group's status, where the host finds it. peer is the rank that it
+#if defined(MSCCLGO_EMU)
+// failWith ends the kernel with a text.
+template <class... Parts>
+inline void failWith(Parts... parts) {
+  char text[kFaultBytes];
+  FaultText all(text);
+  (all.add(parts), ...);
+  emu::fail(text, nullptr);
+}
+#endif
+
+// fault ends the kernel: what was wrong, words and numbers in turn, goes with block,
+// thread and line to the group's status, where the host finds it. peer is the rank that it
 // concerns, or kNoPeer. Any thread may call it. It does not return.
 template <class... Parts>
-inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Parts... parts) {
+inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Site site, Parts... parts) {
   GroupStatus* status = watch.status;
-#if defined(MSCCLGO_EMU)
-  char told[kFaultBytes];
-  FaultText text(told);
-  (text.add(parts), ...);
-  mscclgo_emu_telling telling = {};
-  if (status != nullptr)
-    telling = {status->fault, kFaultBytes, peer, &status->faultPeer, &status->faulted, kFaultTold};
-  emu::fail(told, __builtin_return_address(0), telling);
-#else
-  if (status != nullptr && claimFault(status)) report(status, peer, parts...);
-  // Whoever writes the text must not be ended by another thread's trap. A launch of another
+  if (status != nullptr && claimFault(status)) report(status, peer, parts..., site);
+  // Whoever writes the text must not be ended by another thread's failure. A launch of another
   // module may have claimed another group's status, so that this is bounded.
   const uint64_t start = nanoseconds();
   while (status != nullptr && load<Scope::System, Order::Relaxed>(&status->faulted) != kFaultTold &&
          nanoseconds() - start < 100000000) {
   }
+#if defined(MSCCLGO_EMU)
+  failWith(parts..., site);
+#else
   __trap();
 #endif
 }
@@ -142,32 +184,21 @@ inline __device__ __noinline__ void reportOnce(uint64_t* reported, GroupStatus* 
 }  // namespace detail
 }  // namespace mscclgo
 
-// Where races are looked for, a function that all lanes of a warp call together ends the kernel if they
-// do not. Its last parameter is the line of the call, which callers leave out.
-#if defined(MSCCLGO_EMU_RACE)
-#define MSCCLGO_CALL_LINE , uint32_t line = __builtin_LINE()
-#define MSCCLGO_PASS_LINE , line
-#define MSCCLGO_CHECK_TOGETHER(function) ::mscclgo::detail::checkTogether(function, line)
-
 namespace mscclgo {
 namespace detail {
 
-// checkTogether compares the lanes' lines. All lanes of a warp call it.
-inline __device__ __noinline__ void checkTogether(const char* function, uint32_t line) {
-  const uint32_t first = __shfl_sync(0xffffffffu, line, 0);
-  if (line == first) return;
-  char told[kFaultBytes];
-  FaultText text(told);
-  text.add("lanes of a warp call "), text.add(function), text.add(" at lines "), text.add(first);
-  text.add(" and "), text.add(line), text.add(", and all have to call it together");
-  emu::fail(told, __builtin_return_address(0));
+// checkTogether ends the kernel, where races are looked for, if the lanes of a warp make a call at different
+// lines. All of them make it.
+MSCCLGO_DEVICE void checkTogether(const char* function, Site site) {
+#if defined(MSCCLGO_EMU_RACE)
+  const uint32_t first = __shfl_sync(0xffffffffu, site.line, 0);
+  if (site.line != first)
+    failWith("lanes of a warp call ", function, " at lines ", first, " and ", site.line,
+             ", and all have to call it together", site);
+#else
+  (void)function, (void)site;
+#endif
 }
 
 }  // namespace detail
 }  // namespace mscclgo
-
-#else
-#define MSCCLGO_CALL_LINE
-#define MSCCLGO_PASS_LINE
-#define MSCCLGO_CHECK_TOGETHER(function)
-#endif

@@ -16,16 +16,17 @@ MSCCLGO_DEVICE uint64_t allThreads() { return uint64_t(gridDim.x) * blockDim.x; 
 
 // checkShape ends the kernel where grid or block have more than one dimension, or blocks
 // are not made of whole `together` threads, if MSCCLGO_CHECK is defined; see check.cuh.
-MSCCLGO_DEVICE void checkShape(const GroupHandle& group, const char* what, uint32_t together = 1) {
+MSCCLGO_DEVICE void checkShape(const GroupHandle& group, const char* what, uint32_t together = 1,
+                               Site site = Site::here()) {
 #if defined(MSCCLGO_CHECK)
   if (gridDim.y != 1 || gridDim.z != 1 || blockDim.y != 1 || blockDim.z != 1)
-    detail::fault(group.watch, kNoPeer, what, " in a grid of ", gridDim, " blocks of ", blockDim,
+    detail::fault(group.watch, kNoPeer, site, what, " in a grid of ", gridDim, " blocks of ", blockDim,
                   " threads: both must have one dimension");
   if (blockDim.x % together != 0)
-    detail::fault(group.watch, kNoPeer, what, " in blocks of ", blockDim.x,
+    detail::fault(group.watch, kNoPeer, site, what, " in blocks of ", blockDim.x,
                   " threads: the packets need blocks of whole warps, of ", together);
 #else
-  (void)group, (void)what, (void)together;
+  (void)group, (void)what, (void)together, (void)site;
 #endif
 }
 
@@ -78,8 +79,8 @@ MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
 // is number `thread` of the `threads` that serve the rank. Where there are fewer blocks
 // than ranks, a block serves several ranks, one after the other. All threads call it.
 template <class Serve>
-MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
-  checkShape(group, "forEachRank");
+MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve, Site site = Site::here()) {
+  checkShape(group, "forEachRank", 1, site);
   for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
     uint32_t blocks = gridDim.x > k ? (gridDim.x - k - 1) / group.size + 1 : 1;
     serve(peer(group, k), blockIdx.x / group.size * blockDim.x + threadIdx.x, blocks * blockDim.x);
@@ -177,8 +178,9 @@ class Inboxes {
 
   // The inboxes of the group's current call. It accesses no memory, so that kernels make it
   // before awaitPrevious().
-  MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group) : group_(group), span_(group.watch.trace()) {
-    checkShape(group, "Inboxes", kThreads);
+  MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group, Site site = Site::here())
+      : group_(group), span_(group.watch.trace()) {
+    checkShape(group, "Inboxes", kThreads, site);
     uint64_t quarter = group.scratchSize / 4 / sizeof(LL128Packet) * sizeof(LL128Packet);
     uint64_t room = sizeof(Packet) == sizeof(LL128Packet) ? 3 * quarter : quarter;
     uint64_t half = room / 2 / sizeof(Packet);
@@ -188,8 +190,11 @@ class Inboxes {
     capacity_ = detail::unknown(uint32_t(half) / (group.size > 1 ? group.size - 1 : 1));
 #if defined(MSCCLGO_CHECK)
     if (kFourRanks && group.size > 4)
-      detail::fault(group.watch, kNoPeer, "Inboxes of ", group.size,
+      detail::fault(group.watch, kNoPeer, site, "Inboxes of ", group.size,
                     " ranks in a kernel compiled with MSCCLGO_FOUR_RANKS");
+#endif
+#if defined(MSCCLGO_EMU)
+    site_ = site;
 #endif
   }
 
@@ -203,25 +208,27 @@ class Inboxes {
                               load<Scope::System, Order::Relaxed>(&status->faulted) != 0 ||
                               load<Scope::System, Order::Relaxed>(&status->firstFailed) != 0))
       return;
-    detail::fault(group_.watch, kNoPeer, "call ", epoch_,
+    detail::fault(group_.watch, kNoPeer, site_, "call ", epoch_,
                   " of the group began with Inboxes and has not ended: every thread calls end() of them");
   }
 #endif
 
   // begin learns the call's number. Every thread calls it first, after awaitPrevious(), or
   // sendFirst(), which does both. It does nothing the second time.
-  MSCCLGO_DEVICE void begin() {
+  MSCCLGO_DEVICE void begin(Site site = Site::here()) {
     if (epoch_ != 0) return;
     span_ = detail::Span(group_.watch.trace());
-    epoch_ = group_.epoch();
-    arrived_ = group_.arrived();
+    epoch_ = group_.epoch(site);
+    arrived_ = group_.arrived(site);
 #if defined(MSCCLGO_EMU)
     before_ = emu::self()->calls;
 #endif
   }
 
   // relaxedBarrier is that of the group, the kernel's first, and waits for no load.
-  MSCCLGO_DEVICE WaitResult relaxedBarrier() const { return group_.relaxedBarrier(arrived_); }
+  MSCCLGO_DEVICE WaitResult relaxedBarrier(Site site = Site::here()) const {
+    return group_.relaxedBarrier(arrived_, site);
+  }
 
   // first returns the packet that a thread begins with, stride how far the next one is,
   // and lane the thread's number within a packet.
@@ -230,17 +237,17 @@ class Inboxes {
   MSCCLGO_DEVICE static uint32_t lane() { return threadIdx.x % kThreads; }
 
   // send writes packet `index` of the inbox that rank `to` has for this rank.
-  MSCCLGO_DEVICE void send(uint32_t to, uint32_t index, const Piece& piece) const {
-    checkIndex("send of packet ", index);
-    checkOther("send of a packet to rank ", to);
-    piece.write(inbox(to, group_.rank) + index, lane(), epoch_);
+  MSCCLGO_DEVICE void send(uint32_t to, uint32_t index, const Piece& piece, Site site = Site::here()) const {
+    checkIndex("send of packet ", index, site);
+    checkOther("send of a packet to rank ", to, site);
+    piece.write(inbox(to, group_.rank, site) + index, lane(), epoch_, site);
   }
 
   // sendToAll sends to every other rank.
-  MSCCLGO_DEVICE void sendToAll(uint32_t index, const Piece& piece) const {
+  MSCCLGO_DEVICE void sendToAll(uint32_t index, const Piece& piece, Site site = Site::here()) const {
     forOthers([&](uint32_t base) {
       sendSome(
-          base, index, [](uint32_t) { return true; }, [&](uint32_t) -> const Piece& { return piece; });
+          base, index, [](uint32_t) { return true; }, [&](uint32_t) -> const Piece& { return piece; }, site);
       return true;
     });
   }
@@ -256,13 +263,13 @@ class Inboxes {
   // that number. pieces are what loadEach() returned.
   template <class PlaceOf>
   MSCCLGO_DEVICE void sendEach(uint32_t index, const Packing<Packet>& packing, PlaceOf place,
-                               const Pieces& pieces) const {
+                               const Pieces& pieces, Site site = Site::here()) const {
     uint32_t packets = packing.packets();
     if (!packing.whole()) {  // one by one, as it is much code
 #pragma unroll 1
       for (uint32_t k = 1; k < group_.size; ++k) {
         uint32_t to = peer(group_, k);
-        if (place(to).packet < packets) send(to, index, packing.load(place(to)));
+        if (place(to).packet < packets) send(to, index, packing.load(place(to)), site);
       }
       return;
     }
@@ -270,16 +277,16 @@ class Inboxes {
       Pieces next = base == 0 ? pieces : loadSome(base + 1, packing, place);
       sendSome(
           base, index, [&](uint32_t to) { return place(to).packet < packets; },
-          [&](uint32_t k) -> const Piece& { return next.of[k]; });
+          [&](uint32_t k) -> const Piece& { return next.of[k]; }, site);
       return true;
     });
   }
 
   // receive waits for packet `index` from rank `from`, and reports whether it came.
-  MSCCLGO_DEVICE bool receive(uint32_t from, uint32_t index, Piece& piece) const {
-    checkOther("receive of a packet from rank ", from);
+  MSCCLGO_DEVICE bool receive(uint32_t from, uint32_t index, Piece& piece, Site site = Site::here()) const {
+    checkOther("receive of a packet from rank ", from, site);
     Piece pieces[1];
-    if (!receiveSome(slot(group_.rank, from), 1, index, pieces)) return false;
+    if (!receiveSome(slot(group_.rank, from), 1, index, pieces, site)) return false;
     piece = pieces[0];
     return true;
   }
@@ -288,7 +295,8 @@ class Inboxes {
   // there is none of the number there, as there may not be of the last ranks. It reports whether
   // all came.
   template <class PlaceOf>
-  MSCCLGO_DEVICE bool receiveEach(uint32_t index, const Packing<Packet>& packing, PlaceOf place) const {
+  MSCCLGO_DEVICE bool receiveEach(uint32_t index, const Packing<Packet>& packing, PlaceOf place,
+                                  Site site = Site::here()) const {
     uint32_t packets = packing.packets();
     if (!packing.whole()) {  // as in sendEach
 #pragma unroll 1
@@ -296,7 +304,7 @@ class Inboxes {
         uint32_t from = peer(group_, k);
         if (place(from).packet >= packets) continue;
         Piece piece;
-        if (!receive(from, index, piece)) return false;
+        if (!receive(from, index, piece, site)) return false;
         packing.store(place(from), piece);
       }
       return true;
@@ -308,7 +316,7 @@ class Inboxes {
         if (base + k + 1 < group_.size && place(rankOf(base + k)).packet < packets) n = k + 1;
       }
       Piece pieces[kAtOnce];
-      if (!receiveSome(base, n, index, pieces)) return false;
+      if (!receiveSome(base, n, index, pieces, site)) return false;
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k) {
         if (k < n) packing.storeWhole(place(rankOf(base + k)), pieces[k]);
@@ -321,7 +329,7 @@ class Inboxes {
   // others, and reports whether all came. It reduces in the order of the ranks, so that
   // all ranks get the same bits.
   template <class T, class Op>
-  MSCCLGO_DEVICE bool receiveReduced(uint32_t index, Piece& piece) const {
+  MSCCLGO_DEVICE bool receiveReduced(uint32_t index, Piece& piece, Site site = Site::here()) const {
     using Word = typename Piece::Word;
     static_assert(sizeof(T) <= sizeof(Word), "see PacketOf");
     Reducer<T, Op, Word> sums[Piece::kWords];
@@ -330,7 +338,7 @@ class Inboxes {
     bool ok = forOthers([&](uint32_t base) {
       uint32_t n = group_.size - 1 - base < kAtOnce ? group_.size - 1 - base : kAtOnce;
       Piece pieces[kAtOnce];
-      if (!receiveSome(base, n, index, pieces)) return false;
+      if (!receiveSome(base, n, index, pieces, site)) return false;
       // This rank's piece goes in front of those of higher ranks. It is number `own` here, if it
       // is among these, or behind the last.
       uint32_t own = group_.rank - base;
@@ -361,8 +369,9 @@ class Inboxes {
   // kAhead packets ahead, so that some travel while others are received. It ends early
   // and returns false where receive() does.
   template <class Load, class Send, class Receive>
-  MSCCLGO_DEVICE bool exchange(uint32_t packets, Load load, Send send, Receive receive) {
-    sendFirst(packets, load, send);
+  MSCCLGO_DEVICE bool exchange(uint32_t packets, Load load, Send send, Receive receive,
+                               Site site = Site::here()) {
+    sendFirst(packets, load, send, site);
     return goOn(packets, load, send, receive);
   }
 
@@ -371,16 +380,16 @@ class Inboxes {
   // the first load: a thread's instructions are issued in order, so that if it needed the call's
   // number before, the load would wait for it.
   template <class Load, class Send>
-  MSCCLGO_DEVICE void sendFirst(uint32_t packets, Load load, Send send) {
+  MSCCLGO_DEVICE void sendFirst(uint32_t packets, Load load, Send send, Site site = Site::here()) {
     uint32_t i = first();
     if (i < packets) {
       awaitPrevious();
       auto data = load(i);
-      begin();
+      begin(site);
       send(i, data);
     } else {
       awaitPrevious();
-      begin();
+      begin(site);
     }
     for (uint32_t sent = 1; sent < kAhead && (i += stride()) < packets; ++sent) send(i, load(i));
   }
@@ -401,8 +410,8 @@ class Inboxes {
 
   // end ends the call. Every thread calls it once, last, unless a wait has failed. An emulated device ends a
   // kernel that leaves it out.
-  MSCCLGO_DEVICE void end() const {
-    group_.nextEpoch(epoch_);
+  MSCCLGO_DEVICE void end(Site site = Site::here()) const {
+    group_.nextEpoch(epoch_, site);
     if (threadIdx.x == 0) span_.end(TraceKind::Packets, group_.watch, 0, epoch_);
   }
 
@@ -438,28 +447,29 @@ class Inboxes {
   // sendSome sends piece(k) to the rank that lies base + 1 + k ahead, for each k that there is,
   // where has(rank). All addresses are made before the first store.
   template <class Has, class PieceOf>
-  MSCCLGO_DEVICE void sendSome(uint32_t base, uint32_t index, Has has, PieceOf piece) const {
-    checkIndex("send of packet ", index);
+  MSCCLGO_DEVICE void sendSome(uint32_t base, uint32_t index, Has has, PieceOf piece, Site site) const {
+    checkIndex("send of packet ", index, site);
     Packet* boxes[kAtOnce];
     uint32_t ahead = detail::unknown(base + 1), some = 0;
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k) {
       uint32_t to = ahead + k < group_.size ? peer(group_, ahead + k) : group_.rank;
-      boxes[k] = inbox(to, group_.rank) + index;
+      boxes[k] = inbox(to, group_.rank, site) + index;
       if (to != group_.rank && has(to)) some |= 1u << k;
     }
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k) {
-      if ((some >> k & 1) != 0) piece(k).write(boxes[k], lane(), epoch_);
+      if ((some >> k & 1) != 0) piece(k).write(boxes[k], lane(), epoch_, site);
     }
   }
 
   // receiveSome waits for packet `index` in n inboxes from number `from` on, and reports whether
   // all came.
   template <uint32_t N>
-  MSCCLGO_DEVICE bool receiveSome(uint32_t from, uint32_t n, uint32_t index, Piece (&pieces)[N]) const {
-    checkIndex("receive of packet ", index);
-    const Packet* packets = inboxes(group_.rank) + from * uint64_t(capacity_) + index;
+  MSCCLGO_DEVICE bool receiveSome(uint32_t from, uint32_t n, uint32_t index, Piece (&pieces)[N],
+                                  Site site) const {
+    checkIndex("receive of packet ", index, site);
+    const Packet* packets = inboxes(group_.rank, site) + from * uint64_t(capacity_) + index;
     Watch watch = group_.watch;
     watch.peer = rankOf(from);
     return waitTogether<kThreads>(watch, [&] {
@@ -475,34 +485,35 @@ class Inboxes {
   MSCCLGO_DEVICE uint32_t rankOf(uint32_t number) const { return number < group_.rank ? number : number + 1; }
 
   // inboxes returns the packets of rank `of`, and inbox those from one rank.
-  MSCCLGO_DEVICE Packet* inboxes(uint32_t of) const {
-    return reinterpret_cast<Packet*>(group_.scratch(of) + start_ + epoch_ % 2 * half_);
+  MSCCLGO_DEVICE Packet* inboxes(uint32_t of, Site site) const {
+    return reinterpret_cast<Packet*>(group_.scratch(of, site) + start_ + epoch_ % 2 * half_);
   }
-  MSCCLGO_DEVICE Packet* inbox(uint32_t of, uint32_t from) const {
-    return inboxes(of) + slot(of, from) * uint64_t(capacity_);
+  MSCCLGO_DEVICE Packet* inbox(uint32_t of, uint32_t from, Site site) const {
+    return inboxes(of, site) + slot(of, from) * uint64_t(capacity_);
   }
 
   // checkIndex ends the kernel at a packet that an inbox does not have, if MSCCLGO_CHECK is
   // defined; see check.cuh.
-  MSCCLGO_DEVICE void checkIndex(const char* what, uint32_t index) const {
+  MSCCLGO_DEVICE void checkIndex(const char* what, uint32_t index, Site site) const {
 #if defined(MSCCLGO_CHECK)
-    if (epoch_ == 0) detail::fault(group_.watch, kNoPeer, what, index, " before begin() of the inboxes");
+    if (epoch_ == 0)
+      detail::fault(group_.watch, kNoPeer, site, what, index, " before begin() of the inboxes");
     if (index < capacity_) return;
-    detail::fault(group_.watch, kNoPeer, what, index, ", and an inbox of the group's scratch has ",
+    detail::fault(group_.watch, kNoPeer, site, what, index, ", and an inbox of the group's scratch has ",
                   uint64_t(capacity_), " of ", uint64_t(sizeof(Packet)), " bytes");
 #else
-    (void)what, (void)index;
+    (void)what, (void)index, (void)site;
 #endif
   }
 
   // checkOther ends it at a rank that is not of the group, or this one.
-  MSCCLGO_DEVICE void checkOther(const char* what, uint32_t rank) const {
+  MSCCLGO_DEVICE void checkOther(const char* what, uint32_t rank, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (rank < group_.size && rank != group_.rank) return;
-    detail::fault(group_.watch, kNoPeer, what, rank, " by rank ", group_.rank, " of a group of ",
+    detail::fault(group_.watch, kNoPeer, site, what, rank, " by rank ", group_.rank, " of a group of ",
                   group_.size);
 #else
-    (void)what, (void)rank;
+    (void)what, (void)rank, (void)site;
 #endif
   }
 
@@ -514,6 +525,7 @@ class Inboxes {
   uint32_t arrived_ = 0;   // the barriers before it, likewise
 #if defined(MSCCLGO_EMU)
   uint32_t before_ = 0;  // the calls that the thread had ended
+  Site site_;            // where the Inboxes were made
 #endif
 };
 
@@ -763,10 +775,11 @@ class Shards {
 
 // skewOf returns the bits in which the addresses of any ranks' memory differ from one
 // address.
-MSCCLGO_DEVICE uint64_t skewOf(const PeerMemory& memory, uint32_t ranks, const void* address) {
+MSCCLGO_DEVICE uint64_t skewOf(const PeerMemory& memory, uint32_t ranks, const void* address,
+                               Site site = Site::here()) {
   uint64_t skew = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank)
-    skew |= uint64_t(reinterpret_cast<uintptr_t>(memory.of<uint8_t>(rank)) ^
+    skew |= uint64_t(reinterpret_cast<uintptr_t>(memory.of<uint8_t>(rank, site)) ^
                      reinterpret_cast<uintptr_t>(address));
   return skew;
 }

@@ -57,10 +57,13 @@ struct PeerMemory {
   // kRanksByValue ranks' cost no trip to memory. Where MSCCLGO_CHECK is defined, a rank that the group
   // does not have ends the kernel.
   template <class T>
-  MSCCLGO_DEVICE auto of(uint32_t rank) const -> T* {
+  MSCCLGO_DEVICE auto of(uint32_t rank, Site site = Site::here()) const -> T* {
 #if defined(MSCCLGO_CHECK)
     if (size != 0 && rank >= size)
-      detail::fault(Watch{status, 0, 0, 0}, kNoPeer, "of(", rank, ") of a PeerMemory of ", size, " ranks");
+      detail::fault(Watch{status, 0, 0, 0}, kNoPeer, site, "of(", rank, ") of a PeerMemory of ", size,
+                    " ranks");
+#else
+    (void)site;
 #endif
     if (!kManyRanks || rank < kRanksByValue) return reinterpret_cast<T*>(ranks[rank]);
     if (rank == ownRank) return reinterpret_cast<T*>(own);
@@ -88,8 +91,8 @@ struct GroupHandle {
   uint64_t unused[7];
 
   // window returns a rank's window. Any thread may call it.
-  MSCCLGO_DEVICE uint8_t* window(uint32_t of) const {
-    checkRank(of);
+  MSCCLGO_DEVICE uint8_t* window(uint32_t of, Site site = Site::here()) const {
+    checkRank(of, site);
     return !kManyRanks || of < kRanksByValue ? windows[of] : detail::addressBehind(more, of);
   }
 
@@ -99,28 +102,30 @@ struct GroupHandle {
   // is the epoch: a plain word that is left where a packet comes later, and has the value of its
   // flag, passes for it. So kernels that use it for other data have a part of it where there are
   // never packets, or clear it behind themselves. Any thread may call it.
-  MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return window(of) + scratchOffset; }
+  MSCCLGO_DEVICE uint8_t* scratch(uint32_t of, Site site = Site::here()) const {
+    return window(of, site) + scratchOffset;
+  }
 
   // epoch returns the number of this call, at least 1: the same in all blocks, and on all
   // ranks that make the same calls. Any thread may call it before nextEpoch(). Epochs and
   // barriers are for one-dimensional grids of at most kMaxBlocks blocks.
-  MSCCLGO_DEVICE uint32_t epoch() const {
-    checkGrid("epoch");
+  MSCCLGO_DEVICE uint32_t epoch(Site site = Site::here()) const {
+    checkGrid("epoch", site);
     return epochs[blockIdx.x] + 1;
   }
 
   // nextEpoch ends the call. Every thread of every block of a one-dimensional grid calls
   // it once, last. The blocks of the grid also count for those that were not launched,
   // so that calls may differ in their numbers of blocks.
-  MSCCLGO_DEVICE void nextEpoch() const { nextEpoch(epoch()); }
+  MSCCLGO_DEVICE void nextEpoch(Site site = Site::here()) const { nextEpoch(epoch(site), site); }
 
   // nextEpoch with the call's epoch(), for callers that have it, does not load it again.
-  MSCCLGO_DEVICE void nextEpoch(uint32_t now) const {
+  MSCCLGO_DEVICE void nextEpoch(uint32_t now, Site site = Site::here()) const {
 #if defined(MSCCLGO_EMU)
     ++emu::self()->calls;
 #endif
-    if (now == 0xffffffffu) return restart();
-    gather("nextEpoch");
+    if (now == 0xffffffffu) return restart(site);
+    gather("nextEpoch", site);
     for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
       epochs[b] = now;
   }
@@ -129,28 +134,28 @@ struct GroupHandle {
   // thread of the block calls it and gets the same result. What any thread of these
   // blocks wrote before it, all of them see after it (release and acquire at system
   // scope).
-  MSCCLGO_DEVICE WaitResult barrier() const {
-    gather("barrier");
-    return meet<Order::Release, Order::Acquire>(arrived());
+  MSCCLGO_DEVICE WaitResult barrier(Site site = Site::here()) const {
+    gather("barrier", site);
+    return meet<Order::Release, Order::Acquire>(arrived(site), site);
   }
 
   // relaxedBarrier is barrier() without the memory ordering: for the start of a call, to
   // learn that the peers have begun theirs.
-  MSCCLGO_DEVICE WaitResult relaxedBarrier() const {
-    gather("barrier");
-    return relaxedBarrier(arrived());
+  MSCCLGO_DEVICE WaitResult relaxedBarrier(Site site = Site::here()) const {
+    gather("barrier", site);
+    return relaxedBarrier(arrived(site), site);
   }
 
   // relaxedBarrier with what arrived() has returned does not load it, nor wait for the other
   // threads of the block before it tells the peers: for a kernel's first barrier.
-  MSCCLGO_DEVICE WaitResult relaxedBarrier(uint32_t arrived) const {
-    return meet<Order::Relaxed, Order::Relaxed>(arrived);
+  MSCCLGO_DEVICE WaitResult relaxedBarrier(uint32_t arrived, Site site = Site::here()) const {
+    return meet<Order::Relaxed, Order::Relaxed>(arrived, site);
   }
 
   // arrived returns how many barriers this block has had. Any thread may call it before the
   // kernel's first barrier.
-  MSCCLGO_DEVICE uint32_t arrived() const {
-    checkGrid("barrier");
+  MSCCLGO_DEVICE uint32_t arrived(Site site = Site::here()) const {
+    checkGrid("barrier", site);
     return arrivals[blockIdx.x];
   }
 
@@ -162,7 +167,7 @@ struct GroupHandle {
   // 0, once the others of its grid have ended, and it ends when all ranks have. So no
   // packet of the next call comes before. That has number 2: 0 is what fresh scratch holds,
   // and odd and even alternate.
-  MSCCLGO_DEVICE void restart() const {
+  MSCCLGO_DEVICE void restart(Site site) const {
     constexpr uint32_t kFirst = 1;
     __syncthreads();
     if (blockIdx.x > 0) {
@@ -176,29 +181,29 @@ struct GroupHandle {
     fence<Scope::Device, Order::Acquire>();
     if (!blockAll(ok)) return;
     for (uint64_t i = threadIdx.x; i < scratchSize / 8; i += blockDim.x)
-      reinterpret_cast<uint64_t*>(scratch(rank))[i] = 0;
-    if (barrier() != WaitResult::Done) return;
+      reinterpret_cast<uint64_t*>(scratch(rank, site))[i] = 0;
+    if (barrier(site) != WaitResult::Done) return;
     if (threadIdx.x == 0) epochs[0] = kFirst;
     for (uint32_t b = gridDim.x + threadIdx.x; b < kMaxBlocks; b += blockDim.x) epochs[b] = kFirst;
   }
 
   // flag returns where rank `from` tells rank `to` how often its block has arrived.
-  MSCCLGO_DEVICE uint32_t* flag(uint32_t block, uint32_t to, uint32_t from) const {
-    return reinterpret_cast<uint32_t*>(window(to)) + block * size + from;
+  MSCCLGO_DEVICE uint32_t* flag(uint32_t block, uint32_t to, uint32_t from, Site site) const {
+    return reinterpret_cast<uint32_t*>(window(to, site)) + block * size + from;
   }
 
   // meet is a barrier with the orders of its signals and waits, after so many others.
   template <Order Signal, Order Wait>
-  MSCCLGO_DEVICE WaitResult meet(uint32_t arrived) const {
+  MSCCLGO_DEVICE WaitResult meet(uint32_t arrived, Site site) const {
     detail::Span span(watch.trace());
     uint32_t arrival = arrived + 1;
     WaitResult result = WaitResult::Done;
     for (uint32_t peer = threadIdx.x; peer < size; peer += blockDim.x) {
       if (peer == rank) continue;
-      store<Scope::System, Signal>(flag(blockIdx.x, peer, rank), arrival);
+      store<Scope::System, Signal>(flag(blockIdx.x, peer, rank, site), arrival);
       Watch w = watch;
       w.peer = peer;
-      const uint32_t* theirs = flag(blockIdx.x, rank, peer);
+      const uint32_t* theirs = flag(blockIdx.x, rank, peer, site);
       // As a signed difference, so that wrap-around works.
       WaitResult r =
           waitUntil(w, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - arrival) >= 0; });
@@ -216,49 +221,49 @@ struct GroupHandle {
 
   // gather is __syncthreads(). It ends the kernel where not all threads of the block have called it, if
   // MSCCLGO_CHECK is defined: others have ended, or came to a __syncthreads() of theirs.
-  MSCCLGO_DEVICE void gather(const char* what) const {
+  MSCCLGO_DEVICE void gather(const char* what, Site site) const {
 #if defined(MSCCLGO_CHECK)
     const uint32_t all = blockDim.x * blockDim.y * blockDim.z, called = uint32_t(__syncthreads_count(1));
     if (called == all || detail::waitFailed(watch.status)) return;  // the others may have ended by that
-    detail::fault(watch, kNoPeer, "a ", what, " of a group by ", called, " of ", all,
+    detail::fault(watch, kNoPeer, site, "a ", what, " of a group by ", called, " of ", all,
                   " threads: every thread of the block calls it");
 #else
-    (void)what;
+    (void)what, (void)site;
     __syncthreads();
 #endif
   }
 
   // checkRank ends the kernel where the group has no such rank, or it was compiled for fewer ranks, if
   // MSCCLGO_CHECK is defined; see check.cuh.
-  MSCCLGO_DEVICE void checkRank(uint32_t of) const {
+  MSCCLGO_DEVICE void checkRank(uint32_t of, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (of >= size)
-      detail::fault(watch, kNoPeer, "the window of rank ", of, " of a group of ", size, " ranks");
+      detail::fault(watch, kNoPeer, site, "the window of rank ", of, " of a group of ", size, " ranks");
     if (kManyRanks || of < kRanksByValue) return;
-    detail::fault(watch, of, "the window of rank ", of, " in a kernel compiled with MSCCLGO_FEW_RANKS, for ",
-                  kRanksByValue, " ranks");
+    detail::fault(watch, of, site, "the window of rank ", of,
+                  " in a kernel compiled with MSCCLGO_FEW_RANKS, for ", kRanksByValue, " ranks");
 #else
-    (void)of;
+    (void)of, (void)site;
 #endif
   }
 
   // checkGrid and checkBlock end the kernel where a block has no epoch, arrivals and flags
   // of its own, if MSCCLGO_CHECK is defined; see check.cuh.
-  MSCCLGO_DEVICE void checkGrid(const char* what) const {
+  MSCCLGO_DEVICE void checkGrid(const char* what, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (gridDim.x <= kMaxBlocks && gridDim.y == 1 && gridDim.z == 1) return;
-    detail::fault(watch, kNoPeer, what, " of a group in a grid of ", gridDim,
+    detail::fault(watch, kNoPeer, site, what, " of a group in a grid of ", gridDim,
                   " blocks: it is for one-dimensional grids of at most ", kMaxBlocks);
 #else
-    (void)what;
+    (void)what, (void)site;
 #endif
   }
-  MSCCLGO_DEVICE void checkBlock(uint32_t block) const {
+  MSCCLGO_DEVICE void checkBlock(uint32_t block, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (block < kMaxBlocks) return;
-    detail::fault(watch, kNoPeer, "Rounds of block ", block, " of a group, which has ", kMaxBlocks);
+    detail::fault(watch, kNoPeer, site, "Rounds of block ", block, " of a group, which has ", kMaxBlocks);
 #else
-    (void)block;
+    (void)block, (void)site;
 #endif
   }
 };
@@ -270,21 +275,22 @@ struct GroupHandle {
 class Rounds {
  public:
   // The rounds of a block number. Every thread of the block makes one.
-  MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block) : group_(group), block_(block) {
-    group.checkBlock(block);
+  MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block, Site site = Site::here())
+      : group_(group), block_(block) {
+    group.checkBlock(block, site);
     start_ = round_ = group.arrivals[block];
   }
 
   // signal ends a number of rounds at once. Only the block of the number calls it, with
   // all threads. What it wrote before is visible to those who wait for the rounds
   // (release at system scope).
-  MSCCLGO_DEVICE void signal(uint32_t rounds = 1) {
+  MSCCLGO_DEVICE void signal(uint32_t rounds = 1, Site site = Site::here()) {
     detail::Span span(group_.watch.trace());
-    group_.gather("signal of Rounds");
+    group_.gather("signal of Rounds", site);
     round_ += rounds;
     for (uint32_t peer = threadIdx.x; peer < group_.size; peer += blockDim.x) {
       if (peer != group_.rank)
-        store<Scope::System, Order::Release>(group_.flag(block_, peer, group_.rank), round_);
+        store<Scope::System, Order::Release>(group_.flag(block_, peer, group_.rank, site), round_);
     }
     if (threadIdx.x == 0) span.end(TraceKind::RoundSignal, group_.watch, 0, round_, rounds, block_);
   }
@@ -292,25 +298,25 @@ class Rounds {
   // wait waits until the blocks of the number on all other ranks have signalled that many
   // rounds in this call (acquire at system scope). Any block of this rank may call it,
   // with all threads, which get the same result: false if a wait failed.
-  MSCCLGO_DEVICE bool wait(uint32_t rounds) const {
+  MSCCLGO_DEVICE bool wait(uint32_t rounds, Site site = Site::here()) const {
     detail::Span span(group_.watch.trace());
     bool ok = true;
     for (uint32_t peer = threadIdx.x; peer < group_.size && ok; peer += blockDim.x) {
-      if (peer != group_.rank) ok = heard(peer, rounds);
+      if (peer != group_.rank) ok = heard(peer, rounds, site);
     }
     return ended(span, kNoPeer, rounds, blockAll(ok));
   }
 
   // waitFor is wait() for the block of one other rank.
-  MSCCLGO_DEVICE bool waitFor(uint32_t peer, uint32_t rounds) const {
+  MSCCLGO_DEVICE bool waitFor(uint32_t peer, uint32_t rounds, Site site = Site::here()) const {
     detail::Span span(group_.watch.trace());
-    return ended(span, peer, rounds, blockAll(threadIdx.x != 0 || heard(peer, rounds)));
+    return ended(span, peer, rounds, blockAll(threadIdx.x != 0 || heard(peer, rounds, site)));
   }
 
   // end records how many rounds there were. One block calls it, last, when no block of
   // this rank makes a Rounds of the number any more.
-  MSCCLGO_DEVICE void end(uint32_t rounds) const {
-    group_.gather("end of Rounds");
+  MSCCLGO_DEVICE void end(uint32_t rounds, Site site = Site::here()) const {
+    group_.gather("end of Rounds", site);
     if (threadIdx.x == 0) group_.arrivals[block_] = start_ + rounds;
   }
 
@@ -330,10 +336,10 @@ class Rounds {
   }
 
   // heard is waitFor() by one thread.
-  MSCCLGO_DEVICE bool heard(uint32_t peer, uint32_t rounds) const {
+  MSCCLGO_DEVICE bool heard(uint32_t peer, uint32_t rounds, Site site) const {
     Watch watch = group_.watch;
     watch.peer = peer;
-    const uint32_t* theirs = group_.flag(block_, group_.rank, peer);
+    const uint32_t* theirs = group_.flag(block_, group_.rank, peer, site);
     // As a signed difference, so that wrap-around works.
     WaitResult result = waitUntil(
         watch, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0; });

@@ -36,9 +36,9 @@ struct MemoryChannelHandle {
   // wait() for a signal() that comes after the copies of all these threads.
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                          uint32_t threads) const {
-    checkPeer("put of ", bytes, remoteOffset, " to rank ");
-    checkLocal("put of ", bytes, localOffset, " from");
+                          uint32_t threads, Site site = Site::here()) const {
+    checkPeer("put of ", bytes, remoteOffset, " to rank ", site);
+    checkLocal("put of ", bytes, localOffset, " from", site);
     detail::Span span(semaphore.watch.trace());
     copy<Width>(remote + remoteOffset, local + localOffset, bytes, thread, threads);
     if (thread == 0) span.end(TraceKind::Put, semaphore.watch, 0, 0, bytes, remoteOffset);
@@ -48,9 +48,9 @@ struct MemoryChannelHandle {
   // wait() for its signal() comes first.
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                          uint32_t threads) const {
-    checkPeer("get of ", bytes, remoteOffset, " from rank ");
-    checkLocal("get of ", bytes, localOffset, " to");
+                          uint32_t threads, Site site = Site::here()) const {
+    checkPeer("get of ", bytes, remoteOffset, " from rank ", site);
+    checkLocal("get of ", bytes, localOffset, " to", site);
     detail::Span span(semaphore.watch.trace());
     copy<Width>(local + localOffset, remote + remoteOffset, bytes, thread, threads);
     if (thread == 0) span.end(TraceKind::Get, semaphore.watch, 0, 0, bytes, remoteOffset);
@@ -62,13 +62,13 @@ struct MemoryChannelHandle {
   // flag, waits for the packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                                 uint32_t threads, uint32_t flag) const {
-    checkPackets<Packet>("putPackets", remote, remoteOffset, thread, threads);
-    checkPeer("putPackets of ", packetBytes<Packet>(bytes), remoteOffset, " to rank ");
-    checkLocal("putPackets of ", bytes, localOffset, " from");
+                                 uint32_t threads, uint32_t flag, Site site = Site::here()) const {
+    checkPackets<Packet>("putPackets", remote, remoteOffset, thread, threads, site);
+    checkPeer("putPackets of ", packetBytes<Packet>(bytes), remoteOffset, " to rank ", site);
+    checkLocal("putPackets of ", bytes, localOffset, " from", site);
     detail::Span span(semaphore.watch.trace());
     mscclgo::putPackets(reinterpret_cast<Packet*>(remote + remoteOffset), local + localOffset, bytes, thread,
-                        threads, flag);
+                        threads, flag, site);
     if (thread == 0) span.end(TraceKind::PutPackets, semaphore.watch, 0, flag, bytes, remoteOffset);
   }
 
@@ -78,15 +78,16 @@ struct MemoryChannelHandle {
   // caller's own packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes,
-                                          uint32_t thread, uint32_t threads, uint32_t flag) const {
-    checkPackets<Packet>("unpackPackets", packets, packetOffset, thread, threads);
+                                          uint32_t thread, uint32_t threads, uint32_t flag,
+                                          Site site = Site::here()) const {
+    checkPackets<Packet>("unpackPackets", packets, packetOffset, thread, threads, site);
     check("unpackPackets of ", packetBytes<Packet>(bytes), packetOffset, packetsSize,
-          " of this rank's packet memory, which has ");
-    checkLocal("unpackPackets of ", bytes, localOffset, " to");
+          " of this rank's packet memory, which has ", site);
+    checkLocal("unpackPackets of ", bytes, localOffset, " to", site);
     detail::Span span(semaphore.watch.trace());
     WaitResult result =
         mscclgo::unpackPackets(local + localOffset, reinterpret_cast<const Packet*>(packets + packetOffset),
-                               bytes, thread, threads, flag, semaphore.watch);
+                               bytes, thread, threads, flag, semaphore.watch, site);
     if (thread == 0)
       span.end(TraceKind::WaitPackets, semaphore.watch, uint32_t(result), flag, bytes, packetOffset);
     return result;
@@ -95,16 +96,16 @@ struct MemoryChannelHandle {
   // read returns element `index` of the peer's buffer as an array of T. Any thread may
   // call it. The access is weak.
   template <class T>
-  MSCCLGO_DEVICE T read(uint64_t index) const {
-    checkElement("read of ", index, sizeof(T));
+  MSCCLGO_DEVICE T read(uint64_t index, Site site = Site::here()) const {
+    checkElement("read of ", index, sizeof(T), site);
     return reinterpret_cast<const T*>(remote)[index];
   }
 
   // write sets element `index` of the peer's buffer as an array of T. Any thread may call
   // it. The access is weak.
   template <class T>
-  MSCCLGO_DEVICE void write(uint64_t index, T value) const {
-    checkElement("write of ", index, sizeof(T));
+  MSCCLGO_DEVICE void write(uint64_t index, T value, Site site = Site::here()) const {
+    checkElement("write of ", index, sizeof(T), site);
     reinterpret_cast<T*>(remote)[index] = value;
   }
 
@@ -130,49 +131,52 @@ struct MemoryChannelHandle {
   // lie where packets do, where MSCCLGO_CHECK is defined; see check.cuh. Elsewhere they do
   // nothing.
 #if defined(MSCCLGO_CHECK)
-  MSCCLGO_DEVICE void checkPeer(const char* what, uint64_t bytes, uint64_t offset, const char* way) const {
+  MSCCLGO_DEVICE void checkPeer(const char* what, uint64_t bytes, uint64_t offset, const char* way,
+                                Site site) const {
     if (!outside(offset, bytes, remoteSize)) return;
-    detail::fault(semaphore.watch, semaphore.watch.peer, what, bytes, " bytes at ", offset, way,
+    detail::fault(semaphore.watch, semaphore.watch.peer, site, what, bytes, " bytes at ", offset, way,
                   semaphore.watch.peer, ", whose buffer has ", remoteSize);
   }
-  MSCCLGO_DEVICE void checkLocal(const char* what, uint64_t bytes, uint64_t offset, const char* way) const {
+  MSCCLGO_DEVICE void checkLocal(const char* what, uint64_t bytes, uint64_t offset, const char* way,
+                                 Site site) const {
     if (!outside(offset, bytes, localSize)) return;
-    detail::fault(semaphore.watch, semaphore.watch.peer, what, bytes, " bytes", way,
+    detail::fault(semaphore.watch, semaphore.watch.peer, site, what, bytes, " bytes", way,
                   " this rank's buffer at ", offset, ", which has ", localSize);
   }
   MSCCLGO_DEVICE void check(const char* what, uint64_t bytes, uint64_t offset, uint64_t size,
-                            const char* where) const {
+                            const char* where, Site site) const {
     if (!outside(offset, bytes, size)) return;
-    detail::fault(semaphore.watch, semaphore.watch.peer, what, bytes, " bytes at ", offset, where, size);
+    detail::fault(semaphore.watch, semaphore.watch.peer, site, what, bytes, " bytes at ", offset, where,
+                  size);
   }
-  MSCCLGO_DEVICE void checkElement(const char* what, uint64_t index, uint64_t bytes) const {
+  MSCCLGO_DEVICE void checkElement(const char* what, uint64_t index, uint64_t bytes, Site site) const {
     if (index < remoteSize / bytes) return;
-    detail::fault(semaphore.watch, semaphore.watch.peer, what, "element ", index, " of ", bytes,
+    detail::fault(semaphore.watch, semaphore.watch.peer, site, what, "element ", index, " of ", bytes,
                   " bytes, and the buffer of rank ", semaphore.watch.peer, " has ", remoteSize, " bytes");
   }
   template <class Packet>
   MSCCLGO_DEVICE void checkPackets(const char* what, const uint8_t* base, uint64_t offset, uint32_t thread,
-                                   uint32_t threads) const {
+                                   uint32_t threads, Site site) const {
     if (offset % sizeof(Packet) != 0)
-      detail::fault(semaphore.watch, semaphore.watch.peer, what, " at ", offset,
+      detail::fault(semaphore.watch, semaphore.watch.peer, site, what, " at ", offset,
                     ", which is not a multiple of the packet's ", uint64_t(sizeof(Packet)), " bytes");
     // A packet over two lines of memory may be seen in part.
     if (reinterpret_cast<uintptr_t>(base) % alignof(Packet) != 0)
-      detail::fault(semaphore.watch, semaphore.watch.peer, what, ": the memory of the packets begins ",
+      detail::fault(semaphore.watch, semaphore.watch.peer, site, what, ": the memory of the packets begins ",
                     uint64_t(reinterpret_cast<uintptr_t>(base) % alignof(Packet)),
                     " bytes past an alignment of ", uint64_t(alignof(Packet)), " bytes, which they need");
-    checkWarps<Packet>(semaphore.watch, what, thread, threads);
+    checkWarps<Packet>(semaphore.watch, what, thread, threads, site);
   }
   MSCCLGO_DEVICE static bool outside(uint64_t offset, uint64_t bytes, uint64_t size) {
     return offset > size || bytes > size - offset;
   }
 #else
-  MSCCLGO_DEVICE void checkPeer(const char*, uint64_t, uint64_t, const char*) const {}
-  MSCCLGO_DEVICE void checkLocal(const char*, uint64_t, uint64_t, const char*) const {}
-  MSCCLGO_DEVICE void check(const char*, uint64_t, uint64_t, uint64_t, const char*) const {}
-  MSCCLGO_DEVICE void checkElement(const char*, uint64_t, uint64_t) const {}
+  MSCCLGO_DEVICE void checkPeer(const char*, uint64_t, uint64_t, const char*, Site) const {}
+  MSCCLGO_DEVICE void checkLocal(const char*, uint64_t, uint64_t, const char*, Site) const {}
+  MSCCLGO_DEVICE void check(const char*, uint64_t, uint64_t, uint64_t, const char*, Site) const {}
+  MSCCLGO_DEVICE void checkElement(const char*, uint64_t, uint64_t, Site) const {}
   template <class Packet>
-  MSCCLGO_DEVICE void checkPackets(const char*, const uint8_t*, uint64_t, uint32_t, uint32_t) const {}
+  MSCCLGO_DEVICE void checkPackets(const char*, const uint8_t*, uint64_t, uint32_t, uint32_t, Site) const {}
 #endif
 };
 
@@ -188,8 +192,9 @@ struct MemoryChannelSet {
   // to returns a channel to a peer. Blocks that have channels of their own take that of
   // their number, below perPeer. An index outside the set ends the kernel where
   // MSCCLGO_CHECK is defined; see check.cuh. Any thread may call it.
-  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0) const -> const MemoryChannelHandle& {
-    return detail::channelOf(*this, peer, channel);
+  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0, Site site = Site::here()) const
+      -> const MemoryChannelHandle& {
+    return detail::channelOf(*this, peer, channel, site);
   }
 };
 

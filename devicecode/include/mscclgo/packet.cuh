@@ -114,8 +114,9 @@ struct alignas(128) LL128Packet {
 
   // write stores a lane's two words; of a flagged lane, the first one and the flag. All
   // lanes of a warp call it together. It is relaxed at system scope.
-  MSCCLGO_DEVICE void write(uint32_t lane, uint64_t first, uint64_t second, uint32_t flag MSCCLGO_CALL_LINE) {
-    MSCCLGO_CHECK_TOGETHER("LL128Packet::write");
+  MSCCLGO_DEVICE void write(uint32_t lane, uint64_t first, uint64_t second, uint32_t flag,
+                            Site site = Site::here()) {
+    detail::checkTogether("LL128Packet::write", site);
     uint64_t* at = words + 2 * lane;
     if (flagged(lane)) second = uint64_t(flag) << 32 | flag;
 #if defined(MSCCLGO_EMU)
@@ -190,7 +191,9 @@ struct Piece {
   }
 
   // write and tryRead are those of the packet.
-  MSCCLGO_DEVICE void write(Packet* packet, uint32_t, uint32_t flag) const { packet->write(words[0], flag); }
+  MSCCLGO_DEVICE void write(Packet* packet, uint32_t, uint32_t flag, Site = {}) const {
+    packet->write(words[0], flag);
+  }
   MSCCLGO_DEVICE bool tryRead(const Packet* packet, uint32_t, uint32_t flag) {
     return packet->tryRead(flag, words[0]);
   }
@@ -241,9 +244,10 @@ struct Piece<LL128Packet> {
       if (has(lane, w) && at < n) *reinterpret_cast<Word*>(dst + at) = words[w];
     }
   }
-  MSCCLGO_DEVICE void write(LL128Packet* packet, uint32_t lane, uint32_t flag MSCCLGO_CALL_LINE) const {
+  MSCCLGO_DEVICE void write(LL128Packet* packet, uint32_t lane, uint32_t flag,
+                            Site site = Site::here()) const {
     packet->write(lane, uint64_t(words[0].y) << 32 | words[0].x, uint64_t(words[1].y) << 32 | words[1].x,
-                  flag MSCCLGO_PASS_LINE);
+                  flag, site);
   }
   MSCCLGO_DEVICE bool tryRead(const LL128Packet* packet, uint32_t lane, uint32_t flag) {
     uint64_t first, second;
@@ -346,19 +350,20 @@ MSCCLGO_DEVICE uint64_t packetBytes(uint64_t n) {
 // are none, if MSCCLGO_CHECK is defined; see check.cuh. The caller is number `thread` of
 // `threads`.
 template <class Packet>
-MSCCLGO_DEVICE void checkWarps(const Watch& watch, const char* what, uint64_t thread, uint64_t threads) {
+MSCCLGO_DEVICE void checkWarps(const Watch& watch, const char* what, uint64_t thread, uint64_t threads,
+                               Site site) {
 #if defined(MSCCLGO_CHECK)
   constexpr uint32_t kThreads = Piece<Packet>::kThreads;
   if (kThreads == 1) return;
   if (threads % kThreads != 0)
-    detail::fault(watch, kNoPeer, what, ": ", threads, " threads carry packets, and ", kThreads,
+    detail::fault(watch, kNoPeer, site, what, ": ", threads, " threads carry packets, and ", kThreads,
                   " carry one together: give it whole warps");
   uint64_t number = threadIdx.x + uint64_t(blockDim.x) * (threadIdx.y + uint64_t(blockDim.y) * threadIdx.z);
   if (thread % kThreads != number % kThreads)
-    detail::fault(watch, kNoPeer, what, ": thread ", thread, " of those that carry packets is lane ",
+    detail::fault(watch, kNoPeer, site, what, ": thread ", thread, " of those that carry packets is lane ",
                   number % kThreads, " of its warp, not ", thread % kThreads);
 #else
-  (void)watch, (void)what, (void)thread, (void)threads;
+  (void)watch, (void)what, (void)thread, (void)threads, (void)site;
 #endif
 }
 
@@ -367,15 +372,15 @@ MSCCLGO_DEVICE void checkWarps(const Watch& watch, const char* what, uint64_t th
 // alignment.
 template <class Packet>
 MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads,
-                               uint32_t flag) {
-  checkWarps<Packet>(Watch{}, "putPackets", thread, threads);
+                               uint32_t flag, Site site = Site::here()) {
+  checkWarps<Packet>(Watch{}, "putPackets", thread, threads, site);
   constexpr uint32_t kThreads = Piece<Packet>::kThreads;
   const uint8_t* from = static_cast<const uint8_t*>(src);
   for (uint64_t i = thread / kThreads; i * Piece<Packet>::kPayload < n; i += threads / kThreads) {
     uint64_t at = i * Piece<Packet>::kPayload;
     Piece<Packet> piece;
     piece.load(from + at, n - at, thread % kThreads);
-    piece.write(dst + i, thread % kThreads, flag);
+    piece.write(dst + i, thread % kThreads, flag, site);
   }
 }
 
@@ -385,8 +390,9 @@ MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_
 // packets: it stops at the first wait that fails.
 template <class Packet>
 MSCCLGO_DEVICE WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n, uint32_t thread,
-                                        uint32_t threads, uint32_t flag, const Watch& watch) {
-  checkWarps<Packet>(watch, "unpackPackets", thread, threads);
+                                        uint32_t threads, uint32_t flag, const Watch& watch,
+                                        Site site = Site::here()) {
+  checkWarps<Packet>(watch, "unpackPackets", thread, threads, site);
   constexpr uint32_t kThreads = Piece<Packet>::kThreads;
   uint8_t* to = static_cast<uint8_t*>(dst);
   for (uint64_t i = thread / kThreads; i * Piece<Packet>::kPayload < n; i += threads / kThreads) {

@@ -117,22 +117,25 @@ struct PipeHandle {
 
   // send sends bytes.
   template <class Threads = BlockThreads>
-  MSCCLGO_DEVICE WaitResult send(const void* src, uint64_t bytes) const {
-    return isPlain(bytes) ? sendBy<true, Threads>(src, bytes) : sendBy<false, Threads>(src, bytes);
+  MSCCLGO_DEVICE WaitResult send(const void* src, uint64_t bytes, Site site = Site::here()) const {
+    return isPlain(bytes) ? sendBy<true, Threads>(src, bytes, site)
+                          : sendBy<false, Threads>(src, bytes, site);
   }
 
   // recv receives bytes.
   template <class Threads = BlockThreads>
-  MSCCLGO_DEVICE WaitResult recv(void* dst, uint64_t bytes) const {
-    return isPlain(bytes) ? recvBy<true, Threads>(dst, bytes) : recvBy<false, Threads>(dst, bytes);
+  MSCCLGO_DEVICE WaitResult recv(void* dst, uint64_t bytes, Site site = Site::here()) const {
+    return isPlain(bytes) ? recvBy<true, Threads>(dst, bytes, site)
+                          : recvBy<false, Threads>(dst, bytes, site);
   }
 
   // recvCopySend receives bytes, and sends them on by `out`, chunk by chunk. As in the calls
   // below, both pipes have slots of one size.
   template <class Threads = BlockThreads>
-  MSCCLGO_DEVICE WaitResult recvCopySend(const PipeHandle& out, void* dst, uint64_t bytes) const {
-    return arePlain(out, bytes) ? recvCopySendBy<true, Threads>(out, dst, bytes)
-                                : recvCopySendBy<false, Threads>(out, dst, bytes);
+  MSCCLGO_DEVICE WaitResult recvCopySend(const PipeHandle& out, void* dst, uint64_t bytes,
+                                         Site site = Site::here()) const {
+    return arePlain(out, bytes) ? recvCopySendBy<true, Threads>(out, dst, bytes, site)
+                                : recvCopySendBy<false, Threads>(out, dst, bytes, site);
   }
 
   // A reduction by pipes begins with sendToReduce() at one rank, goes on with
@@ -142,28 +145,30 @@ struct PipeHandle {
 
   // sendToReduce sends elements for a reduction.
   template <class T, class Op, class Threads = BlockThreads>
-  MSCCLGO_DEVICE WaitResult sendToReduce(const T* src, uint64_t count) const;
+  MSCCLGO_DEVICE WaitResult sendToReduce(const T* src, uint64_t count, Site site = Site::here()) const;
 
   // recvReduceSend reduces what it receives with elements of this rank, and sends the
   // partial result on.
   template <class T, class Op, class Threads = BlockThreads>
-  MSCCLGO_DEVICE WaitResult recvReduceSend(const PipeHandle& out, const T* src, uint64_t count) const;
+  MSCCLGO_DEVICE WaitResult recvReduceSend(const PipeHandle& out, const T* src, uint64_t count,
+                                           Site site = Site::here()) const;
 
   // recvReduce reduces what it receives with elements of this rank, and stores the result,
   // which is that of the elements of `ranks` ranks. dst may be src.
   template <class T, class Op, class Threads = BlockThreads>
-  MSCCLGO_DEVICE WaitResult recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks) const;
+  MSCCLGO_DEVICE WaitResult recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks,
+                                       Site site = Site::here()) const;
 
   // recvReduceCopySend is recvReduce(), and sends the result on, for a recv() or recvCopySend().
   template <class T, class Op, class Threads = BlockThreads>
   MSCCLGO_DEVICE WaitResult recvReduceCopySend(const PipeHandle& out, T* dst, const T* src, uint64_t count,
-                                               uint32_t ranks) const;
+                                               uint32_t ranks, Site site = Site::here()) const;
 
   // post tells the sender where the next message is wanted, ahead of the call that receives
   // it, which has the same dst and bytes: dst is null if it reduces, and bytes then those
   // that travel (pipeBytes). Without kPipePosts it does nothing.
   template <class Threads = BlockThreads>
-  MSCCLGO_DEVICE WaitResult post(const void* dst, uint64_t bytes) const;
+  MSCCLGO_DEVICE WaitResult post(const void* dst, uint64_t bytes, Site site = Site::here()) const;
 
   // is reports whether the end is what the flag says. Any thread may call it.
   MSCCLGO_DEVICE bool is(PipeFlag flag) const { return (flags & flag) != 0; }
@@ -185,21 +190,23 @@ struct PipeHandle {
   }
 
   template <bool kPlain, class Threads>
-  __device__ __noinline__ WaitResult sendBy(const void* src, uint64_t bytes) const;
+  __device__ __noinline__ WaitResult sendBy(const void* src, uint64_t bytes, Site site) const;
   template <bool kPlain, class Threads>
-  __device__ __noinline__ WaitResult recvBy(void* dst, uint64_t bytes) const;
+  __device__ __noinline__ WaitResult recvBy(void* dst, uint64_t bytes, Site site) const;
   template <bool kPlain, class Threads>
-  __device__ __noinline__ WaitResult recvCopySendBy(const PipeHandle& out, void* dst, uint64_t bytes) const;
+  __device__ __noinline__ WaitResult recvCopySendBy(const PipeHandle& out, void* dst, uint64_t bytes,
+                                                    Site site) const;
   template <bool kPlain, class T, class Op, class Threads>
-  __device__ __noinline__ WaitResult sendToReduceBy(const T* src, uint64_t count) const;
+  __device__ __noinline__ WaitResult sendToReduceBy(const T* src, uint64_t count, Site site) const;
   template <bool kPlain, class T, class Op, class Threads>
-  __device__ __noinline__ WaitResult recvReduceSendBy(const PipeHandle& out, const T* src,
-                                                      uint64_t count) const;
+  __device__ __noinline__ WaitResult recvReduceSendBy(const PipeHandle& out, const T* src, uint64_t count,
+                                                      Site site) const;
   template <bool kPlain, class T, class Op, class Threads>
-  __device__ __noinline__ WaitResult recvReduceBy(T* dst, const T* src, uint64_t count, uint32_t ranks) const;
+  __device__ __noinline__ WaitResult recvReduceBy(T* dst, const T* src, uint64_t count, uint32_t ranks,
+                                                  Site site) const;
   template <bool kPlain, class T, class Op, class Threads>
   __device__ __noinline__ WaitResult recvReduceCopySendBy(const PipeHandle& out, T* dst, const T* src,
-                                                          uint64_t count, uint32_t ranks) const;
+                                                          uint64_t count, uint32_t ranks, Site site) const;
 
   // Signals are what the peer has signalled in all: over ports by its host, and by its kernels.
   struct Signals {
@@ -232,12 +239,12 @@ struct PipeHandle {
   __device__ __noinline__ WaitResult portSignal() const { return port.signal(); }
 
   // tell is post() by one thread. It is not inlined, because of its registers.
-  __device__ __noinline__ WaitResult tell(const void* dst, uint64_t bytes) const {
+  __device__ __noinline__ WaitResult tell(const void* dst, uint64_t bytes, Site site) const {
     uint64_t where = within(buffer, bufferSize, dst, bytes) ? 1 + (address(dst) - address(buffer)) : 0;
     if (control->posted != 0) {
 #if defined(MSCCLGO_CHECK)
       if ((isLot(control->posting[0]) ? 0 : control->posting[0]) != where || control->posting[1] != bytes)
-        detail::fault(semaphore.watch, semaphore.watch.peer, "receive of ", bytes, " bytes from rank ",
+        detail::fault(semaphore.watch, semaphore.watch.peer, site, "receive of ", bytes, " bytes from rank ",
                       semaphore.watch.peer, " by a pipe, to another place than was posted, for ",
                       control->posting[1]);
 #endif
@@ -290,7 +297,7 @@ struct PipeHandle {
   // awaitPlace waits until a chunk has a place, of a message of so many bytes whose post comes before
   // it, behind so many signals of the receiver. It is not inlined, because of its registers.
   __device__ __noinline__ WaitResult awaitPlace(uint64_t index, uint64_t bytes, uint64_t answers,
-                                                bool fetched) const {
+                                                bool fetched, Site site) const {
     const bool leaves = index == slotCount && borrows(bytes);
     Signals s = seen();
     if (index == 0 || leaves) {
@@ -298,7 +305,7 @@ struct PipeHandle {
       if (result != WaitResult::Done) return result;
       fence<Scope::System, Order::Acquire>();  // what the post says
       const bool asked = isPosted(control->chunks, bytes);
-      if (control->post[2] == control->chunks) checkLength(control->post[1], bytes);
+      if (control->post[2] == control->chunks) checkLength(control->post[1], bytes, site);
       if (leaves) control->lent = asked && isLot(control->post[0]) ? control->post[0] : 0;
       if (leaves && is(kPipeByPort) && !fetched) control->lot = control->lent != 0 ? pool->borrow() : 0;
     }
@@ -356,17 +363,18 @@ struct PipeHandle {
   // or differ in a message's length, if MSCCLGO_CHECK is defined; see check.cuh. The sender
   // announces each chunk with the length of its message, the receiver compares.
 #if defined(MSCCLGO_CHECK)
-  MSCCLGO_DEVICE void checkEnd(bool sends, uint64_t chunkBytes) const {
+  MSCCLGO_DEVICE void checkEnd(bool sends, uint64_t chunkBytes, Site site) const {
     if (is(kPipeUnopened))
-      detail::fault(semaphore.watch, semaphore.watch.peer, sends ? "send to rank " : "receive from rank ",
-                    semaphore.watch.peer, " by a pipe that is not open: the host opens it before the launch");
+      detail::fault(semaphore.watch, semaphore.watch.peer, site,
+                    sends ? "send to rank " : "receive from rank ", semaphore.watch.peer,
+                    " by a pipe that is not open: the host opens it before the launch");
     if (is(kPipeSends) != sends)
       detail::fault(
-          semaphore.watch, semaphore.watch.peer, sends ? "send" : "receive",
+          semaphore.watch, semaphore.watch.peer, site, sends ? "send" : "receive",
           sends ? " by the receiving end of a pipe from rank " : " by the sending end of a pipe to rank ",
           semaphore.watch.peer);
     if (slotBytes != chunkBytes)
-      detail::fault(semaphore.watch, semaphore.watch.peer, "a message goes on by a pipe to rank ",
+      detail::fault(semaphore.watch, semaphore.watch.peer, site, "a message goes on by a pipe to rank ",
                     semaphore.watch.peer, " with slots of ", slotBytes, " bytes, from one with slots of ",
                     chunkBytes);
   }
@@ -379,15 +387,15 @@ struct PipeHandle {
     storeRelaxed16(words, chunk + 1, bytes);
     return port.put(peerOffset + offsetOf(words), controlOffset + offsetOf(words), 2 * sizeof(uint64_t));
   }
-  MSCCLGO_DEVICE void checkAnnounced(uint64_t chunk, uint64_t bytes) const {
+  MSCCLGO_DEVICE void checkAnnounced(uint64_t chunk, uint64_t bytes, Site site) const {
     uint64_t number, sent;
     loadRelaxed16(announcement(control, chunk), number, sent);
-    if (number == chunk + 1) checkLength(sent, bytes);  // otherwise the sender does not check
+    if (number == chunk + 1) checkLength(sent, bytes, site);  // otherwise the sender does not check
   }
-  MSCCLGO_DEVICE void checkLength(uint64_t theirs, uint64_t bytes) const {
+  MSCCLGO_DEVICE void checkLength(uint64_t theirs, uint64_t bytes, Site site) const {
     if (theirs == bytes) return;
     bool sends = is(kPipeSends);
-    detail::fault(semaphore.watch, semaphore.watch.peer, sends ? "send of " : "receive of ", bytes,
+    detail::fault(semaphore.watch, semaphore.watch.peer, site, sends ? "send of " : "receive of ", bytes,
                   sends ? " bytes to rank " : " bytes from rank ", semaphore.watch.peer,
                   " by a pipe, and rank ", semaphore.watch.peer, sends ? " receives " : " sends ", theirs);
   }
@@ -396,10 +404,10 @@ struct PipeHandle {
     return reinterpret_cast<uint64_t*>(end + 1) + 2 * (chunk & (words - 1));
   }
 #else
-  MSCCLGO_DEVICE void checkEnd(bool, uint64_t) const {}
+  MSCCLGO_DEVICE void checkEnd(bool, uint64_t, Site) const {}
   MSCCLGO_DEVICE WaitResult announce(uint64_t, uint64_t) const { return WaitResult::Done; }
-  MSCCLGO_DEVICE void checkAnnounced(uint64_t, uint64_t) const {}
-  MSCCLGO_DEVICE void checkLength(uint64_t, uint64_t) const {}
+  MSCCLGO_DEVICE void checkAnnounced(uint64_t, uint64_t, Site) const {}
+  MSCCLGO_DEVICE void checkLength(uint64_t, uint64_t, Site) const {}
 #endif
 };
 
@@ -418,11 +426,13 @@ struct PipeSet {
   // Peers are counted from 0 in the order in which the host named them. An index outside
   // the set ends the kernel where MSCCLGO_CHECK is defined; see check.cuh. Any thread may
   // call them.
-  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t pipe = 0) const -> const PipeHandle& {
-    return detail::channelOf(Side{out, outs, perPeer, watch}, peer, pipe);
+  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t pipe = 0, Site site = Site::here()) const
+      -> const PipeHandle& {
+    return detail::channelOf(Side{out, outs, perPeer, watch}, peer, pipe, site);
   }
-  MSCCLGO_DEVICE auto from(uint32_t peer, uint32_t pipe = 0) const -> const PipeHandle& {
-    return detail::channelOf(Side{in, ins, perPeer, watch}, peer, pipe);
+  MSCCLGO_DEVICE auto from(uint32_t peer, uint32_t pipe = 0, Site site = Site::here()) const
+      -> const PipeHandle& {
+    return detail::channelOf(Side{in, ins, perPeer, watch}, peer, pipe, site);
   }
 
  private:
@@ -458,10 +468,10 @@ class PipeIn {
         start_(pipe.control->chunks) {}
 
   // begin tells the sender where the message is wanted.
-  MSCCLGO_DEVICE WaitResult begin() {
-    p_.checkEnd(false, p_.slotBytes);
+  MSCCLGO_DEVICE WaitResult begin(Site site) {
+    p_.checkEnd(false, p_.slotBytes, site);
     WaitResult result = WaitResult::Done;
-    if (is(kPipePosts) || borrows()) result = p_.tell(dst_, bytes_);
+    if (is(kPipePosts) || borrows()) result = p_.tell(dst_, bytes_, site);
     if (!byPort()) signalled_ = *p_.semaphore.outbound;
     seen_ = p_.seen();
     return result;
@@ -471,7 +481,7 @@ class PipeIn {
   MSCCLGO_DEVICE WaitResult arrive() { return p_.await(start_ + index_ + 1, seen_); }
 
   // compare checks the chunk that has arrived.
-  MSCCLGO_DEVICE void compare() const { p_.checkAnnounced(start_ + index_, bytes_); }
+  MSCCLGO_DEVICE void compare(Site site) const { p_.checkAnnounced(start_ + index_, bytes_, site); }
 
   // place returns where the chunk is, or null if it is at dst.
   MSCCLGO_DEVICE const uint8_t* place() {
@@ -504,8 +514,8 @@ class PipeIn {
   MSCCLGO_DEVICE bool byMemory() const { return !byPort(); }
   MSCCLGO_DEVICE bool direct() const { return direct_; }
   template <class Threads>
-  MSCCLGO_DEVICE void check() const {
-    Threads::check(p_.semaphore.watch, "receive");
+  MSCCLGO_DEVICE void check(Site site) const {
+    Threads::check(p_.semaphore.watch, "receive", site);
   }
 
  private:
@@ -533,16 +543,16 @@ class PipeOut {
         srcOffset_(PipeHandle::address(src) - PipeHandle::address(pipe.source)),
         start_(pipe.control->chunks) {}
 
-  MSCCLGO_DEVICE void begin() {
-    p_.checkEnd(true, chunkBytes_);
+  MSCCLGO_DEVICE void begin(Site site) {
+    p_.checkEnd(true, chunkBytes_, site);
     answers_ = p_.control->answers;
     if (!byPort()) signalled_ = *p_.semaphore.outbound;
     seen_ = p_.seen();
   }
 
   // room waits until the chunk has a place.
-  MSCCLGO_DEVICE WaitResult room() {
-    if (posted()) return p_.awaitPlace(index_, bytes_, answers_, fetched_);
+  MSCCLGO_DEVICE WaitResult room(Site site) {
+    if (posted()) return p_.awaitPlace(index_, bytes_, answers_, fetched_, site);
     return p_.await(answers_ + index_ + 1 - p_.slotCount, seen_);
   }
 
@@ -579,8 +589,8 @@ class PipeOut {
   MSCCLGO_DEVICE bool byPort() const { return is(kPipeByPort); }
   MSCCLGO_DEVICE bool byMemory() const { return !byPort(); }
   template <class Threads>
-  MSCCLGO_DEVICE void check() const {
-    Threads::check(p_.semaphore.watch, "send");
+  MSCCLGO_DEVICE void check(Site site) const {
+    Threads::check(p_.semaphore.watch, "send", site);
   }
 
  private:
@@ -619,9 +629,9 @@ class PipeOut {
 
 // NoIn and NoOut are the sides that a call does not have.
 struct NoIn {
-  MSCCLGO_DEVICE WaitResult begin() const { return WaitResult::Done; }
+  MSCCLGO_DEVICE WaitResult begin(Site) const { return WaitResult::Done; }
   MSCCLGO_DEVICE WaitResult arrive() const { return WaitResult::Done; }
-  MSCCLGO_DEVICE void compare() const {}
+  MSCCLGO_DEVICE void compare(Site) const {}
   MSCCLGO_DEVICE const uint8_t* place() const { return nullptr; }
   MSCCLGO_DEVICE WaitResult release() const { return WaitResult::Done; }
   MSCCLGO_DEVICE void next() const {}
@@ -630,11 +640,11 @@ struct NoIn {
   MSCCLGO_DEVICE bool byMemory() const { return false; }
   MSCCLGO_DEVICE bool direct() const { return false; }
   template <class Threads>
-  MSCCLGO_DEVICE void check() const {}
+  MSCCLGO_DEVICE void check(Site) const {}
 };
 struct NoOut {
-  MSCCLGO_DEVICE void begin() const {}
-  MSCCLGO_DEVICE WaitResult room() const { return WaitResult::Done; }
+  MSCCLGO_DEVICE void begin(Site) const {}
+  MSCCLGO_DEVICE WaitResult room(Site) const { return WaitResult::Done; }
   MSCCLGO_DEVICE WaitResult announce() const { return WaitResult::Done; }
   MSCCLGO_DEVICE uint8_t* place() const { return nullptr; }
   MSCCLGO_DEVICE WaitResult pass(uint64_t) const { return WaitResult::Done; }
@@ -643,28 +653,29 @@ struct NoOut {
   MSCCLGO_DEVICE bool byPort() const { return false; }
   MSCCLGO_DEVICE bool byMemory() const { return false; }
   template <class Threads>
-  MSCCLGO_DEVICE void check() const {}
+  MSCCLGO_DEVICE void check(Site) const {}
 };
 
 // passMessage moves a message of bytes, chunk by chunk. All threads call work(to, from, at,
 // n) for each, with the places of the chunk and the n bytes of the message from `at` on.
 template <class Threads, class In, class Out, class Work>
-MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t chunkBytes, Work work) {
-  in.template check<Threads>(), out.template check<Threads>();
+MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t chunkBytes, Site site,
+                                      Work work) {
+  in.template check<Threads>(site), out.template check<Threads>(site);
   const bool leads = Threads::thread() == 0;
   WaitResult result = WaitResult::Done;
   if (in.direct()) Threads::sync();  // before the peer may write, all have read what was there
-  if (leads) result = in.begin(), out.begin();
+  if (leads) result = in.begin(site), out.begin(site);
   uint64_t at = 0;
   do {
     if (leads && result == WaitResult::Done) {
       // Room is there as a rule, and the chunk comes meanwhile.
-      result = out.room();
+      result = out.room(site);
       if (result == WaitResult::Done) result = in.arrive();
       // The relaxed loads of both sides' signals, of this chunk and those before, come before this fence: an
       // acquire pattern, so that the barrier gives all threads what was stored before the signals.
       fence<Scope::System, Order::Acquire>();
-      if (result == WaitResult::Done) in.compare(), result = out.announce();
+      if (result == WaitResult::Done) in.compare(site), result = out.announce();
     }
     WaitResult agreed = agree<Threads>(result);
     if (agreed != WaitResult::Done) return agreed;
@@ -803,9 +814,9 @@ MSCCLGO_DEVICE uint64_t pipeBytes(uint64_t count) {
 }
 
 template <bool kPlain, class Threads>
-__device__ __noinline__ WaitResult PipeHandle::sendBy(const void* src, uint64_t bytes) const {
+__device__ __noinline__ WaitResult PipeHandle::sendBy(const void* src, uint64_t bytes, Site site) const {
   return detail::passMessage<Threads>(
-      detail::NoIn{}, detail::PipeOut<kPlain>(*this, src, bytes, slotBytes), bytes, slotBytes,
+      detail::NoIn{}, detail::PipeOut<kPlain>(*this, src, bytes, slotBytes), bytes, slotBytes, site,
       [&](uint8_t* to, const uint8_t*, uint64_t at, uint64_t n) {
         if (to != nullptr)
           copy(to, static_cast<const uint8_t*>(src) + at, n, Threads::thread(), Threads::threads());
@@ -813,22 +824,22 @@ __device__ __noinline__ WaitResult PipeHandle::sendBy(const void* src, uint64_t 
 }
 
 template <bool kPlain, class Threads>
-__device__ __noinline__ WaitResult PipeHandle::recvBy(void* dst, uint64_t bytes) const {
-  return detail::passMessage<Threads>(detail::PipeIn<kPlain>(*this, dst, bytes), detail::NoOut{}, bytes,
-                                      slotBytes, [&](uint8_t*, const uint8_t* from, uint64_t at, uint64_t n) {
-                                        if (from != nullptr)
-                                          copy(static_cast<uint8_t*>(dst) + at, from, n, Threads::thread(),
-                                               Threads::threads());
-                                      });
+__device__ __noinline__ WaitResult PipeHandle::recvBy(void* dst, uint64_t bytes, Site site) const {
+  return detail::passMessage<Threads>(
+      detail::PipeIn<kPlain>(*this, dst, bytes), detail::NoOut{}, bytes, slotBytes, site,
+      [&](uint8_t*, const uint8_t* from, uint64_t at, uint64_t n) {
+        if (from != nullptr)
+          copy(static_cast<uint8_t*>(dst) + at, from, n, Threads::thread(), Threads::threads());
+      });
 }
 
 template <bool kPlain, class Threads>
 __device__ __noinline__ WaitResult PipeHandle::recvCopySendBy(const PipeHandle& out, void* dst,
-                                                              uint64_t bytes) const {
+                                                              uint64_t bytes, Site site) const {
   using Line = detail::PipeLine;
   return detail::passMessage<Threads>(
       detail::PipeIn<kPlain>(*this, dst, bytes), detail::PipeOut<kPlain>(out, dst, bytes, slotBytes), bytes,
-      slotBytes, [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
+      slotBytes, site, [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
         if (from == nullptr && to == nullptr) return;
         uint8_t* mine = static_cast<uint8_t*>(dst) + at;
         const uint8_t* read = from != nullptr ? from : mine;
@@ -846,22 +857,22 @@ __device__ __noinline__ WaitResult PipeHandle::recvCopySendBy(const PipeHandle& 
 }
 
 template <class T, class Op, class Threads>
-MSCCLGO_DEVICE WaitResult PipeHandle::sendToReduce(const T* src, uint64_t count) const {
-  return isPlain(pipeBytes<T, Op>(count)) ? sendToReduceBy<true, T, Op, Threads>(src, count)
-                                          : sendToReduceBy<false, T, Op, Threads>(src, count);
+MSCCLGO_DEVICE WaitResult PipeHandle::sendToReduce(const T* src, uint64_t count, Site site) const {
+  return isPlain(pipeBytes<T, Op>(count)) ? sendToReduceBy<true, T, Op, Threads>(src, count, site)
+                                          : sendToReduceBy<false, T, Op, Threads>(src, count, site);
 }
 
 template <bool kPlain, class T, class Op, class Threads>
-__device__ __noinline__ WaitResult PipeHandle::sendToReduceBy(const T* src, uint64_t count) const {
+__device__ __noinline__ WaitResult PipeHandle::sendToReduceBy(const T* src, uint64_t count, Site site) const {
   using Sums = detail::PipeSums<T, Op>;
   using Type = typename Sums::Type;
   if constexpr (Sums::kLines == 1) {
-    return sendBy<kPlain, Threads>(src, count * sizeof(T));
+    return sendBy<kPlain, Threads>(src, count * sizeof(T), site);
   } else {
     const detail::PipeElements<T, Op> all(src, count);
     return detail::passMessage<Threads>(
         detail::NoIn{}, detail::PipeOut<kPlain>(*this, nullptr, all.bytes, slotBytes), all.bytes, slotBytes,
-        [&](uint8_t* to, const uint8_t*, uint64_t at, uint64_t n) {
+        site, [&](uint8_t* to, const uint8_t*, uint64_t at, uint64_t n) {
           const auto mine = all.from(at, n);
           detail::forLines<Threads, Sums::kAtOnce>(
               mine.bytes, detail::aligned(mine.data) && detail::aligned(to),
@@ -874,21 +885,22 @@ __device__ __noinline__ WaitResult PipeHandle::sendToReduceBy(const T* src, uint
 }
 
 template <class T, class Op, class Threads>
-MSCCLGO_DEVICE WaitResult PipeHandle::recvReduceSend(const PipeHandle& out, const T* src,
-                                                     uint64_t count) const {
-  return arePlain(out, pipeBytes<T, Op>(count)) ? recvReduceSendBy<true, T, Op, Threads>(out, src, count)
-                                                : recvReduceSendBy<false, T, Op, Threads>(out, src, count);
+MSCCLGO_DEVICE WaitResult PipeHandle::recvReduceSend(const PipeHandle& out, const T* src, uint64_t count,
+                                                     Site site) const {
+  return arePlain(out, pipeBytes<T, Op>(count))
+             ? recvReduceSendBy<true, T, Op, Threads>(out, src, count, site)
+             : recvReduceSendBy<false, T, Op, Threads>(out, src, count, site);
 }
 
 template <bool kPlain, class T, class Op, class Threads>
 __device__ __noinline__ WaitResult PipeHandle::recvReduceSendBy(const PipeHandle& out, const T* src,
-                                                                uint64_t count) const {
+                                                                uint64_t count, Site site) const {
   using Sums = detail::PipeSums<T, Op>;
   using Type = typename Sums::Type;
   const detail::PipeElements<T, Op> all(src, count);
   return detail::passMessage<Threads>(
       detail::PipeIn<kPlain>(*this, nullptr, all.bytes),
-      detail::PipeOut<kPlain>(out, nullptr, all.bytes, slotBytes), all.bytes, slotBytes,
+      detail::PipeOut<kPlain>(out, nullptr, all.bytes, slotBytes), all.bytes, slotBytes, site,
       [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
         const auto mine = all.from(at, n);
         detail::forLines<Threads, Sums::kAtOnce>(
@@ -905,11 +917,11 @@ namespace detail {
 // finishReduction ends a reduction: results go to dst, and where the chunk goes.
 template <bool kPlain, class T, class Op, class Threads, class Out>
 MSCCLGO_DEVICE WaitResult finishReduction(const PipeHandle& in, Out out, T* dst, const T* src, uint64_t count,
-                                          uint32_t ranks) {
+                                          uint32_t ranks, Site site) {
   using Sums = PipeSums<T, Op>;
   const PipeElements<T, Op> all(src, count);
   return passMessage<Threads>(
-      PipeIn<kPlain>(in, nullptr, all.bytes), out, all.bytes, in.slotBytes,
+      PipeIn<kPlain>(in, nullptr, all.bytes), out, all.bytes, in.slotBytes, site,
       [&](uint8_t* to, const uint8_t* from, uint64_t at, uint64_t n) {
         const auto mine = all.from(at, n);
         uint8_t* results = reinterpret_cast<uint8_t*>(dst) + Sums::elements(at);
@@ -927,48 +939,50 @@ MSCCLGO_DEVICE WaitResult finishReduction(const PipeHandle& in, Out out, T* dst,
 }  // namespace detail
 
 template <class T, class Op, class Threads>
-MSCCLGO_DEVICE WaitResult PipeHandle::recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks) const {
-  return isPlain(pipeBytes<T, Op>(count)) ? recvReduceBy<true, T, Op, Threads>(dst, src, count, ranks)
-                                          : recvReduceBy<false, T, Op, Threads>(dst, src, count, ranks);
+MSCCLGO_DEVICE WaitResult PipeHandle::recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks,
+                                                 Site site) const {
+  return isPlain(pipeBytes<T, Op>(count)) ? recvReduceBy<true, T, Op, Threads>(dst, src, count, ranks, site)
+                                          : recvReduceBy<false, T, Op, Threads>(dst, src, count, ranks, site);
 }
 
 template <bool kPlain, class T, class Op, class Threads>
 __device__ __noinline__ WaitResult PipeHandle::recvReduceBy(T* dst, const T* src, uint64_t count,
-                                                            uint32_t ranks) const {
-  return detail::finishReduction<kPlain, T, Op, Threads>(*this, detail::NoOut{}, dst, src, count, ranks);
+                                                            uint32_t ranks, Site site) const {
+  return detail::finishReduction<kPlain, T, Op, Threads>(*this, detail::NoOut{}, dst, src, count, ranks,
+                                                         site);
 }
 
 template <bool kPlain, class T, class Op, class Threads>
 __device__ __noinline__ WaitResult PipeHandle::recvReduceCopySendBy(const PipeHandle& out, T* dst,
                                                                     const T* src, uint64_t count,
-                                                                    uint32_t ranks) const {
+                                                                    uint32_t ranks, Site site) const {
   return detail::finishReduction<kPlain, T, Op, Threads>(
-      *this, detail::PipeOut<kPlain>(out, dst, count * sizeof(T), slotBytes), dst, src, count, ranks);
+      *this, detail::PipeOut<kPlain>(out, dst, count * sizeof(T), slotBytes), dst, src, count, ranks, site);
 }
 
 template <class T, class Op, class Threads>
 MSCCLGO_DEVICE WaitResult PipeHandle::recvReduceCopySend(const PipeHandle& out, T* dst, const T* src,
-                                                         uint64_t count, uint32_t ranks) const {
+                                                         uint64_t count, uint32_t ranks, Site site) const {
   if constexpr (detail::PipeSums<T, Op>::kLines == 1) {
     return arePlain(out, count * sizeof(T))
-               ? recvReduceCopySendBy<true, T, Op, Threads>(out, dst, src, count, ranks)
-               : recvReduceCopySendBy<false, T, Op, Threads>(out, dst, src, count, ranks);
+               ? recvReduceCopySendBy<true, T, Op, Threads>(out, dst, src, count, ranks, site)
+               : recvReduceCopySendBy<false, T, Op, Threads>(out, dst, src, count, ranks, site);
   } else {  // results are in fewer chunks than partial ones
-    WaitResult result = recvReduce<T, Op, Threads>(dst, src, count, ranks);
+    WaitResult result = recvReduce<T, Op, Threads>(dst, src, count, ranks, site);
     if (result != WaitResult::Done) return result;
     Threads::sync();  // all have stored their results
-    return out.send<Threads>(dst, count * sizeof(T));
+    return out.send<Threads>(dst, count * sizeof(T), site);
   }
 }
 
 template <class Threads>
-MSCCLGO_DEVICE WaitResult PipeHandle::post(const void* dst, uint64_t bytes) const {
+MSCCLGO_DEVICE WaitResult PipeHandle::post(const void* dst, uint64_t bytes, Site site) const {
   if (!is(kPipePosts)) return WaitResult::Done;
   Threads::sync();  // before the peer may write, all have read what was there
   WaitResult result = WaitResult::Done;
   if (Threads::thread() == 0) {
-    checkEnd(false, slotBytes);
-    result = tell(dst, bytes);
+    checkEnd(false, slotBytes, site);
+    result = tell(dst, bytes, site);
   }
   return is(kPipeByPort) ? detail::agree<Threads>(result) : WaitResult::Done;
 }

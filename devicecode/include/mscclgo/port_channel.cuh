@@ -572,8 +572,9 @@ struct PortChannelSet {
   // to returns a channel to a peer. Blocks that have channels of their own take that of
   // their number, below perPeer. An index outside the set ends the kernel where
   // MSCCLGO_CHECK is defined; see check.cuh. Any thread may call it.
-  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0) const -> const PortChannelHandle& {
-    return detail::channelOf(*this, peer, channel);
+  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0, Site site = Site::here()) const
+      -> const PortChannelHandle& {
+    return detail::channelOf(*this, peer, channel, site);
   }
 };
 

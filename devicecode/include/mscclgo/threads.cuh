@@ -22,7 +22,7 @@ struct BlockThreads {
 
   // check ends the kernel where the block does not consist of such threads, if MSCCLGO_CHECK
   // is defined; see check.cuh. what is the call.
-  MSCCLGO_DEVICE static void check(const Watch&, const char*) {}
+  MSCCLGO_DEVICE static void check(const Watch&, const char*, Site) {}
 };
 
 // WarpThreads are the 32 threads of a warp, for blocks of whole warps. All of them make each
@@ -37,13 +37,13 @@ struct WarpThreads {
     __syncwarp();  // a vote orders no memory
     return result;
   }
-  MSCCLGO_DEVICE static void check(const Watch& watch, const char* what) {
+  MSCCLGO_DEVICE static void check(const Watch& watch, const char* what, Site site) {
 #if defined(MSCCLGO_CHECK)
     if (BlockThreads::threads() % 32 != 0)
-      detail::fault(watch, kNoPeer, what, " by warps in blocks of ", BlockThreads::threads(),
+      detail::fault(watch, kNoPeer, site, what, " by warps in blocks of ", BlockThreads::threads(),
                     " threads: they must be whole warps");
 #else
-    (void)watch, (void)what;
+    (void)watch, (void)what, (void)site;
 #endif
   }
 };

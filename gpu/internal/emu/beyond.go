@@ -132,15 +132,7 @@ func (k *kernel) line(l *C.launch) string {
 	return ""
 }
 
-// failure returns what is wrong with a launch that has failed, and tells the host of it where the
-// failed thread said where.
+// failure returns what is wrong with a launch that has failed.
 func (k *kernel) failure(l *C.launch) string {
-	what := C.GoString(&l.text[0]) + k.mod.dev.beside(l.access) + k.line(l)
-	if t := &l.telling; t.told != nil {
-		text := unsafe.Slice((*byte)(unsafe.Pointer(t.text)), t.room)
-		text[copy(text[:len(text)-1], what)] = 0
-		*t.concerns = t.peer
-		atomic.StoreUint32((*uint32)(unsafe.Pointer(t.told)), uint32(t.known))
-	}
-	return what
+	return C.GoString(&l.text[0]) + k.mod.dev.beside(l.access) + k.line(l)
 }

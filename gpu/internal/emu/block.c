@@ -708,15 +708,10 @@ static void failed(mscclgo_emu_thread* t, const char* why) {
   launch_finish(b->launch, LAUNCH_FAILED, text);
 }
 
-static void rt_fail(mscclgo_emu_thread* t, const char* why, const void* code, mscclgo_emu_telling telling) {
+static void rt_fail(mscclgo_emu_thread* t, const char* why, const void* code) {
   launch* l = block_of(t)->launch;
   if (launch_claim(l)) {
     l->code = (uint64_t)(uintptr_t)code;
-    uint32_t none = 0;
-    if (telling.told &&
-        __atomic_compare_exchange_n(telling.told, &none, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-      l->telling = telling;
-    }
     failed(t, why);
   }
   abandon(stack_of(t));
@@ -780,7 +775,7 @@ static void within(const block* b, mscclgo_emu_thread* t, const void* at, uint64
                    const void* code) {
   char text[256];
   if (b->launch->race && b->launch->race->beyond(at, size, write ? "write" : "read", text, sizeof(text)))
-    rt_fail(t, text, code, (mscclgo_emu_telling){0});
+    rt_fail(t, text, code);
 }
 
 static void rt_accessed(mscclgo_emu_thread* t, const void* at, uint64_t size, uint32_t how,

@@ -33,10 +33,9 @@ typedef struct launch {
   _Atomic int claimed;  // by the thread that writes text
   _Atomic int state;    // launch_state, set after text
   char text[512];
-  uint64_t code;                // behind the instruction that failed, or 0
-  uint64_t back;                // where its function would return to, if it calls no other
-  fault_access access;          // of a fault
-  mscclgo_emu_telling telling;  // of what failed
+  uint64_t code;        // behind the instruction that failed, or 0
+  uint64_t back;        // where its function would return to, if it calls no other
+  fault_access access;  // of a fault
 
   _Atomic int starved;  // 1: there was no memory for a block's stacks
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // The version of everything in this file.
-#define MSCCLGO_EMU_ABI 10u
+#define MSCCLGO_EMU_ABI 11u
 
 // The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
@@ -122,18 +122,6 @@ typedef struct mscclgo_emu_atomic {
   uint32_t what, size, order, scope;  // size in bytes
 } mscclgo_emu_atomic;
 
-// Where the host looks for why a kernel failed. The device of the thread that ends the launch changes
-// `told` from 0 to 1, writes peer to `concerns` and the text with the line, and then stores `known` to
-// `told`. It writes nothing where `told` is null, or was not 0.
-typedef struct mscclgo_emu_telling {
-  char* text;
-  uint32_t room;  // bytes, of text and its zero byte
-  uint32_t peer;
-  uint32_t* concerns;
-  uint32_t* told;
-  uint32_t known;
-} mscclgo_emu_telling;
-
 // What the device does for a thread; each is called by the thread it names.
 typedef struct mscclgo_emu_runtime {
   // yield runs other threads of the block.
@@ -154,8 +142,8 @@ typedef struct mscclgo_emu_runtime {
   // sleep returns after a number of nanoseconds, in which other threads run.
   void (*sleep)(mscclgo_emu_thread*, uint32_t nanoseconds);
   // fail ends the kernel, unless another thread has: with an error of that text, and the line that the
-  // return address `code` is of. It does not return.
-  void (*fail)(mscclgo_emu_thread*, const char* text, const void* code, mscclgo_emu_telling telling);
+  // return address `code` is of, unless that is null. It does not return.
+  void (*fail)(mscclgo_emu_thread*, const char* text, const void* code);
   // The rest is for the race finder and the explorer; code is where the thread makes the access.
   // accessed tells of an access to watched memory, and precedes it. how is of MSCCLGO_EMU_WRITE and
   // MSCCLGO_EMU_VOLATILE.

@@ -110,10 +110,11 @@ __forceinline__ void spinHint(const volatile void* address, uint64_t value) {
   if (++t->looks % 1024 == 0) t->block->runtime->yield(t, MSCCLGO_EMU_WORKING);
 }
 
-// fail ends the kernel. The stream's next Synchronize returns the text, with the line of code.
-[[noreturn]] inline void fail(const char* text, const void* code, mscclgo_emu_telling telling = {}) {
+// fail ends the kernel. The stream's next Synchronize returns the text, with the line of code unless that
+// is null.
+[[noreturn]] inline void fail(const char* text, const void* code) {
   mscclgo_emu_thread* t = self();
-  t->block->runtime->fail(t, text, code, telling);
+  t->block->runtime->fail(t, text, code);
   __builtin_unreachable();
 }
 
