@@ -1,145 +1,112 @@
 package collective
 
-// algorithm is one way to do a collective.
-type algorithm struct {
+import (
+	"context"
+	"embed"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// algorithm is one way to do some of the collectives. Each has a file, and nothing else tells it from the others.
+type algorithm interface {
+	about() *traits
+	// fits returns why a call cannot be done so, beyond what the traits tell, or nil.
+	fits(r *Runner, c *Call) error
+	// prepare returns the launch of a call that was checked, on its memories. The caller holds the runner's mu.
+	// Collective the first time with these memories and so many threads.
+	prepare(ctx context.Context, r *Runner, c *Call) (launch, error)
+}
+
+// mapped is an algorithm by which kernels alone move the data, through memory that they reach.
+type mapped interface {
+	algorithm
+	// reach returns what the kernels reach of the callers' memory in a collective.
+	reach(k Kind) reach
+	// piece returns the most bytes of a part that a call moves at a time, whatever the stagings hold.
+	piece(r *Runner, c *Call) uint64
+	// load gets the kernel, and memory of the runner's. The caller holds mu. Collective the first time.
+	load(ctx context.Context, r *Runner, c *Call) (launchable, error)
+	// launch returns the launch of a loaded kernel on memories.
+	launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch
+}
+
+// traits are what there is to know of an algorithm besides how it moves the data.
+type traits struct {
 	name    string // as the user writes it
 	kernel  string
-	payload uint64 // bytes of data in a packet, 0 without packets
-	split   split
-	through path
+	source  source // of the kernel, if not the kind's
+	hosts   bool   // the ranks may be on several hosts
+	between bool   // it is for ranks on several hosts
+	narrow  bool   // sums are kept in the elements' type
+	warps   bool   // it is done by whole warps
+	// blocks is the fewest blocks that the kernel may have where not 1: some have another task than others. threads
+	// is the most threads of a block, where not 1024.
+	blocks, threads int
 }
 
-// acrossHosts reports whether the ranks may be on several hosts.
-func (a algorithm) acrossHosts() bool {
-	switch a.through {
-	case byExchange, byRing, byHosts, byRails, byRoutes:
-		return true
+func (t *traits) about() *traits { return t }
+
+func (t *traits) fits(*Runner, *Call) error { return nil }
+
+func (t *traits) piece(_ *Runner, c *Call) uint64 { return c.part() }
+
+// mostThreads returns the most threads that a block of the kernel can have.
+func (t *traits) mostThreads() int {
+	if t.threads != 0 {
+		return t.threads
 	}
-	return false
-}
-
-// split is how much of a part an inbox of packets holds.
-type split int
-
-const (
-	whole      split = iota
-	twoShards        // of the ranks' number
-	relayShare       // of those but the root
-)
-
-// path is what moves an algorithm's data.
-type path int
-
-const (
-	byKernel   path = iota // threads that reach the peers' memory
-	byExchange             // port channels, each part straight to its place
-	byRing                 // port channels, around the ring
-	byPush                 // threads, through an inbox of the runner's
-	byStages               // port channels, and threads that reduce
-	byHosts                // threads within a host, port channels between hosts
-	byRails                // the same, of what is not reduced, and all ranks or hosts get
-	byRoutes               // the same, of what is for one rank
-	bySlots                // threads, through slots of the runner's
-	byBulk                 // multiprocessors' copy engines, each part straight to its place
-	byGroups               // groups of sends and receives
-)
-
-// between reports whether the path is for groups on several hosts.
-func (p path) between() bool { return p == byHosts || p == byRails || p == byRoutes }
-
-// The payloads of packets; see packet.cuh.
-const (
-	payloadLL8   = 4
-	payloadLL16  = 8
-	payloadLL128 = 480
-)
-
-// packets returns the algorithms with packets that all collectives but the
-// all-reduce share, and others.
-func packets(others ...algorithm) []algorithm {
-	return append([]algorithm{
-		{name: "LL8", kernel: "LL8", payload: payloadLL8},
-		{name: "LL16", kernel: "LL16", payload: payloadLL16},
-		{name: "LL128", kernel: "LL128", payload: payloadLL128},
-	}, others...)
-}
-
-// direct moves or reduces the parts between two barriers, each straight to its place.
-var direct = algorithm{name: "direct", kernel: "direct"}
-
-// onDevice reports whether kernels alone move the data, by memory that all ranks reach.
-func (a algorithm) onDevice() bool {
-	return a.through == byKernel || a.through == byPush || a.through == bySlots || a.through == byBulk
-}
-
-// leastBlocks returns the fewest blocks that the algorithm's kernel may have: some of a kernel have
-// another task than the others.
-func (a algorithm) leastBlocks() int {
-	switch a.through {
-	case byPush, byStages, byExchange, byRails, byRoutes:
-		return 2
-	}
-	return 1
+	return 1024
 }
 
 // boundedThreads is how many threads a block has at most of kernels that need many registers each, as they are
 // compiled.
 const boundedThreads = 512
 
-// mostThreads returns the most threads that a block of the algorithm's kernel can have.
-func (a algorithm) mostThreads() int {
-	switch a.through {
-	case byPush, byStages, byRing, byHosts, byRails, byRoutes:
-		return boundedThreads
+// launchable is a kernel of which so many blocks fit.
+type launchable struct {
+	kernel *gpu.Kernel
+	fit    int
+	stores *gpu.Kernel // that goes first, if there is one; see storeSpans
+}
+
+// prepareMapped is prepare of an algorithm whose kernels reach the call's memories.
+func prepareMapped(ctx context.Context, r *Runner, c *Call, a mapped) (launch, error) {
+	k, err := a.load(ctx, r, c)
+	if err != nil {
+		return launch{}, err
 	}
-	return 1024
-}
-
-// slots moves parts by packets or through the receivers' slots; see alltoallv.go.
-var slots = algorithm{name: "slots", through: bySlots}
-
-// bulk moves the parts by the multiprocessors' copy engines; see bulk.go.
-var bulk = algorithm{name: "bulk", kernel: "bulk", through: byBulk}
-
-// ports moves the parts by the hosts' copy engines.
-var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}
-
-// pushed reduces what peers have written into an inbox of the runner's; see pushed.go.
-func pushed(kernel string) algorithm {
-	return algorithm{name: "pushed", kernel: kernel, through: byPush}
-}
-
-// hosts reduces within hosts by threads, and between them by the hosts' ports, all at once.
-func hosts(kernel string) algorithm {
-	return algorithm{name: "hier", kernel: kernel, through: byHosts}
-}
-
-// rails moves parts by threads within hosts, and between them by the hosts' ports, each once.
-func rails(kernel string) algorithm {
-	return algorithm{name: "hier", kernel: kernel, through: byRails}
-}
-
-// routes moves each part by the rail of its sender or receiver, and threads of their hosts.
-func routes(kernel string) algorithm {
-	return algorithm{name: "hier", kernel: kernel, through: byRoutes}
-}
-
-// hierRing and hierTree go between hosts in a ring and in trees.
-var (
-	hierRing = algorithm{name: "hierRing", kernel: "hierRing", through: byHosts}
-	hierTree = algorithm{name: "hierTree", kernel: "hierTree", through: byHosts}
-)
-
-// inboxPackets returns how many packets a call puts into an inbox.
-func (a algorithm) inboxPackets(part, ranks uint64) uint64 {
-	n := divideUp(part, a.payload)
-	switch a.split {
-	case twoShards:
-		return 2 * divideUp(n, ranks)
-	case relayShare:
-		return divideUp(n, max(ranks-1, 1))
+	if err := r.enough(c, a, k); err != nil {
+		return launch{}, err
 	}
-	return n
+	in, out := r.peers(c)
+	return a.launch(r, c, k, in, out), nil
+}
+
+// source is a file of kernels.
+type source struct {
+	name string // for messages
+	text []byte // nil for a file of this package
+}
+
+//go:embed kernels/*.cu
+var kernelFiles embed.FS
+
+// bytes returns the file.
+func (s source) bytes() []byte {
+	if s.text != nil {
+		return s.text
+	}
+	text, _ := kernelFiles.ReadFile("kernels/" + s.name) // which is there
+	return text
+}
+
+// source returns where an algorithm's kernel is.
+func (k Kind) source(a algorithm) source {
+	if s := a.about().source; s.name != "" {
+		return s
+	}
+	return k.spec().source
 }
 
 // divideUp returns a / b, rounded up, for any a.

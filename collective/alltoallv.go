@@ -63,13 +63,13 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 // prepareV is PrepareAllToAllV for an operation, which may be of a group before. The caller holds mu.
 func (o *Operation) prepareV(ctx context.Context) error {
 	r, c := o.runner, o.v
-	sends, receives, err := r.spansOf(prepareV, c)
+	spans, err := r.spansOf(prepareV, c)
 	var l launch
 	if err := r.prepareTogether(ctx, "prepare an all-to-all with counts", c.counts(), err, func(ctx context.Context, texts []string) (err error) {
 		if err := r.matching(texts); err != nil {
 			return err
 		}
-		if l, err = r.throughSlots(ctx, c.In, c.Out, sends, receives, c.Type, false, slotsChoice, c.Overlap); err != nil {
+		if l, err = r.withCounts(ctx, spans, c.Overlap); err != nil {
 			return wrap(r.comm, prepareV, err)
 		}
 		carried, number, before := o.validity != nil, o.number, r.preparedV
@@ -88,10 +88,10 @@ func (o *Operation) prepareV(ctx context.Context) error {
 	}
 	buffers := [2]*gpu.Buffer{}
 	for i, side := range []struct {
-		b     *gpu.Buffer
-		spans spans
-	}{{c.In, sends}, {c.Out, receives}} {
-		if side.spans.end() > 0 {
+		b   *gpu.Buffer
+		end uint64
+	}{{c.In, spans.sends.end()}, {c.Out, spans.receives.end()}} {
+		if side.end > 0 {
 			buffers[i] = side.b
 		}
 	}
@@ -101,20 +101,21 @@ func (o *Operation) prepareV(ctx context.Context) error {
 }
 
 // spansOf returns a call's parts in bytes, or the error of an invalid call.
-func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives spans, err error) {
+func (r *Runner) spansOf(op string, c *AllToAllV) (all spansBetween, err error) {
 	ranks := r.comm.Size()
 	invalid := func(peer int, format string, args ...any) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.comm.Rank(), peer)
 	}
 	switch {
 	case !c.Type.valid():
-		return nil, nil, invalid(mscclgo.NoRank, "there is no element %v", c.Type)
+		return all, invalid(mscclgo.NoRank, "there is no element %v", c.Type)
 	case len(c.Sends) != ranks || len(c.Receives) != ranks:
-		return nil, nil, invalid(mscclgo.NoRank, "there are %d parts to send and %d to receive, for %d ranks", len(c.Sends), len(c.Receives), ranks)
+		return all, invalid(mscclgo.NoRank, "there are %d parts to send and %d to receive, for %d ranks", len(c.Sends), len(c.Receives), ranks)
 	case c.Sends[r.comm.Rank()].Count != c.Receives[r.comm.Rank()].Count:
-		return nil, nil, invalid(r.comm.Rank(), "it sends %d elements to itself and receives %d", c.Sends[r.comm.Rank()].Count, c.Receives[r.comm.Rank()].Count)
+		return all, invalid(r.comm.Rank(), "it sends %d elements to itself and receives %d", c.Sends[r.comm.Rank()].Count, c.Receives[r.comm.Rank()].Count)
 	}
-	sends, receives = make(spans, ranks), make(spans, ranks)
+	sends, receives := make(spans, ranks), make(spans, ranks)
+	all = spansBetween{pointer(c.In), pointer(c.Out), sends, receives, c.Type}
 	for _, side := range []struct {
 		what  string
 		b     *gpu.Buffer
@@ -130,18 +131,18 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives spans, err er
 				continue
 			}
 			if p.Count > room || p.At > room-p.Count || p.Count > mostPart/size {
-				return nil, nil, invalid(peer, "the part %s, %d elements from %d on, is not inside a buffer of %d elements", side.what, p.Count, p.At, room)
+				return all, invalid(peer, "the part %s, %d elements from %d on, is not inside a buffer of %d elements", side.what, p.Count, p.At, room)
 			}
 			side.spans[peer].At, side.spans[peer].Bytes = p.At*size, p.Count*size
 		}
 		if end := side.spans.end(); end > 0 {
 			if _, err := side.b.Slice(0, end); err != nil { // of a buffer that is open
-				return nil, nil, invalid(mscclgo.NoRank, "%w", err)
+				return all, invalid(mscclgo.NoRank, "%w", err)
 			}
 		}
 	}
 	if a, b, bad := receives.overlapping(); bad {
-		return nil, nil, invalid(b, "the part to receive overlaps with the part of rank %d", a)
+		return all, invalid(b, "the part to receive overlaps with the part of rank %d", a)
 	}
 	for to := range ranks {
 		for from := range ranks {
@@ -151,11 +152,19 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives spans, err er
 			}
 			inPlace := to == from && to == r.comm.Rank() && c.In.Ptr()+gpu.Ptr(s.At) == c.Out.Ptr()+gpu.Ptr(d.At)
 			if !inPlace {
-				return nil, nil, invalid(to, "the part to send overlaps with the one to receive from rank %d", from)
+				return all, invalid(to, "the part to send overlaps with the one to receive from rank %d", from)
 			}
 		}
 	}
-	return sends, receives, nil
+	return all, nil
+}
+
+// pointer returns the address of a buffer, or 0 of none.
+func pointer(b *gpu.Buffer) gpu.Ptr {
+	if b == nil {
+		return 0
+	}
+	return b.Ptr()
 }
 
 // end returns where the last part ends.
@@ -244,7 +253,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err != nil {
 		return r.invalidUse(op, "%w", err)
 	}
-	sends, receives, err := r.spansOf(op, &c)
+	spans, err := r.spansOf(op, &c)
 	if err != nil {
 		return err
 	}
@@ -255,7 +264,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	for _, side := range []struct {
 		b     *gpu.Buffer
 		bytes uint64
-	}{{in, sends.end()}, {out, receives.end()}} {
+	}{{in, spans.sends.end()}, {out, spans.receives.end()}} {
 		if side.bytes == 0 {
 			continue
 		}
@@ -276,7 +285,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	}
 	var l launch
 	queue := func(ctx context.Context) (err error) {
-		l, err = r.throughSlots(ctx, in, out, sends, receives, t, false, slotsChoice, true)
+		l, err = r.withCounts(ctx, spans, true)
 		return err
 	}
 	if !first {
@@ -299,7 +308,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 // called in this group.
 func (r *Runner) tieV(ctx context.Context) error {
 	all := slices.Repeat(spans{{Bytes: mostPart}}, r.comm.Size())
-	l, err := r.throughSlots(ctx, nil, nil, all, all, U8, false, slotsChoice, true)
+	l, err := r.withCounts(ctx, spansBetween{0, 0, all, all, U8}, true)
 	if err != nil {
 		return err
 	}

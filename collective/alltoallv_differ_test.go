@@ -150,11 +150,11 @@ func (c differing) found(r *Runner, s *gpu.Stream) error {
 			all := AllToAllV{Type: typ, In: in, Out: out}
 			all.Sends, _ = inARow(sends)
 			all.Receives, _ = inARow(receives)
-			to, from, err := r.spansOf("", &all)
+			spans, err := r.spansOf("", &all)
 			if err != nil {
 				return err
 			}
-			l, err := r.throughSlots(context.Background(), in, out, to, from, typ, false, slotsChoice, true)
+			l, err := r.withCounts(context.Background(), spans, true)
 			if err != nil {
 				return err
 			}

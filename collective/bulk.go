@@ -2,10 +2,16 @@ package collective
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 
 	"github.com/mscclgo/mscclgo/devicecode"
-	"github.com/mscclgo/mscclgo/gpu"
 )
+
+// bulk moves the parts by the multiprocessors' copy engines, each straight to its place.
+type bulk struct{ traits }
+
+var bulkCopies = &bulk{traits{name: "bulk", kernel: "bulk", source: source{name: "bulk.cu"}}}
 
 const bulkLeast = 16 << 10 // bytes that are worth a block
 
@@ -31,8 +37,21 @@ func (r *Runner) fitRing() bulkRing {
 	return bulkRing{r.rings.stages, min(r.rings.stage, room)}
 }
 
-// launchBulk is launchOf for bulk.cu.
-func (r *Runner) launchBulk(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
+func (a *bulk) reach(Kind) reach { return reachOutputs }
+
+func (a *bulk) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
+	return prepareMapped(ctx, r, c, a)
+}
+
+func (a *bulk) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
+	src, options, unit := c.unit(a)
+	if r.rings.stages != defaultBulkRing.stages {
+		options.Defines = append(options.Defines, fmt.Sprintf("STAGES=%d", r.rings.stages))
+	}
+	return r.kernelWith(ctx, src, options, unit, a.kernel, c.Threads, r.fitRing().bytes())
+}
+
+func (a *bulk) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
 	call := struct {
 		Peers, Own         uint32
 		Dst, Stride, Bytes uint64
@@ -52,7 +71,8 @@ func (r *Runner) launchBulk(c *Call, a algorithm, kernel *gpu.Kernel, fit int, i
 	case r.comm.Rank() != c.Root:
 		call.Peers, call.Own = 0, 0
 	}
-	l := launch{kernel: kernel, shape: r.grid(c, r.blocks(c, a, fit)), args: []any{r.group, in, out, call}}
+	blocks := c.blocks(c.part()*uint64(r.comm.Size()), divideUp(bulkLeast, uint64(c.Threads)), k.fit)
+	l := launch{kernel: k.kernel, shape: r.grid(c, blocks), args: []any{r.group, in, out, call}}
 	l.shape.DynamicShared = r.fitRing().bytes()
 	return l
 }

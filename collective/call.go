@@ -101,8 +101,8 @@ func (c Choice) checkShape(a algorithm) error {
 	switch {
 	case c.Blocks < 1 || c.Threads < 1:
 		return fmt.Errorf("%d blocks of %d threads: there is at least one of each", c.Blocks, c.Threads)
-	case (a.payload == payloadLL128 || a.through == bySlots) && c.Threads%32 != 0:
-		return fmt.Errorf("%s is done by whole warps, so not with blocks of %d threads", a.name, c.Threads)
+	case a.about().warps && c.Threads%32 != 0:
+		return fmt.Errorf("%s is done by whole warps, so not with blocks of %d threads", a.about().name, c.Threads)
 	}
 	return nil
 }
@@ -110,27 +110,27 @@ func (c Choice) checkShape(a algorithm) error {
 // check returns the algorithm of a call, or the error of an invalid call.
 func (r *Runner) check(c *Call) (algorithm, error) {
 	if err := c.checkNames(); err != nil {
-		return algorithm{}, err
+		return nil, err
 	}
 	ranks := r.comm.Size()
 	in, out, err := c.checkSize(ranks)
 	if err != nil {
-		return algorithm{}, err
+		return nil, err
 	}
 	switch {
 	case c.InPlace && !c.Kind.InPlace():
-		return algorithm{}, fmt.Errorf("%v is not done in place", c.Kind)
+		return nil, fmt.Errorf("%v is not done in place", c.Kind)
 	case c.Kind.Rooted() && (c.Root < 0 || c.Root >= ranks):
-		return algorithm{}, fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
+		return nil, fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
 	}
 	if c.Count == 0 {
 		if c.Choice != (Choice{}) {
 			_, err = c.Kind.algorithm(c.Algorithm)
 		}
-		return algorithm{}, err
+		return nil, err
 	}
 	if err := r.checkMemory("output", c.Out, out); err != nil {
-		return algorithm{}, err
+		return nil, err
 	}
 	if c.InPlace {
 		err = r.checkMemory("output, which holds the input,", c.Out, in)
@@ -138,19 +138,19 @@ func (r *Runner) check(c *Call) (algorithm, error) {
 		err = errors.New("input and output overlap; Call.InPlace is for one buffer that holds both")
 	}
 	if err != nil {
-		return algorithm{}, err
+		return nil, err
 	}
 	if c.Choice == (Choice{}) {
 		if c.Choice, err = r.choose(c); err != nil {
-			return algorithm{}, err
+			return nil, err
 		}
 	}
 	a, err := c.Kind.algorithm(c.Algorithm)
 	if err != nil {
-		return algorithm{}, err
+		return nil, err
 	}
 	if err := c.checkShape(a); err != nil {
-		return algorithm{}, err
+		return nil, err
 	}
 	return a, r.fit(c, a)
 }
@@ -203,27 +203,19 @@ func (r *Runner) Fits(c Call) error {
 }
 
 func (r *Runner) fit(c *Call, a algorithm) error {
-	if hosts := len(r.comm.Hosts()); hosts > 1 && !a.acrossHosts() {
+	t := a.about()
+	if hosts := len(r.comm.Hosts()); hosts > 1 && !t.hosts {
 		all := c.Kind.spec().algorithms // of which some are for several hosts
-		instead := all[slices.IndexFunc(all, algorithm.acrossHosts)].name
-		return fmt.Errorf("the kernels of %s reach the memory of ranks on one host only, and the ranks are on %d hosts; take an algorithm with port channels, such as %s", a.name, hosts, instead)
+		instead := all[slices.IndexFunc(all, func(a algorithm) bool { return a.about().hosts })].about().name
+		return fmt.Errorf("the kernels of %s reach the memory of ranks on one host only, and the ranks are on %d hosts; take an algorithm with port channels, such as %s", t.name, hosts, instead)
 	}
-	if a.through == byRing && c.sumsGrow() > 1 {
-		return fmt.Errorf("%s keeps sums in the elements' type, which is too narrow for %v of %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
+	if t.narrow && c.sumsGrow() > 1 {
+		return fmt.Errorf("%s keeps sums in the elements' type, which is too narrow for %v of %v; take another algorithm, such as hier", t.name, c.Op, c.Type)
 	}
-	if least := a.leastBlocks(); 0 < r.maxBlocks && r.maxBlocks < least {
-		return fmt.Errorf("%s needs %d blocks, and the runner's kernels have at most %d (Options.MaxBlocks)", a.name, least, r.maxBlocks)
+	if 0 < r.maxBlocks && r.maxBlocks < t.blocks {
+		return fmt.Errorf("%s needs %d blocks, and the runner's kernels have at most %d (Options.MaxBlocks)", t.name, t.blocks, r.maxBlocks)
 	}
-	if a.through == bySlots && c.part() > mostPart {
-		return fmt.Errorf("parts of %d bytes are larger than the %d that %s moves", c.part(), uint64(mostPart), a.name)
-	}
-	if a.payload == payloadLL128 && !r.lines {
-		return fmt.Errorf("%s needs GPUs that NVLink joins, all of one compute capability of 7.0 or more: elsewhere 128 bytes may arrive in parts; take an algorithm with other packets, such as LL16", a.name)
-	}
-	if a.payload != 0 && !r.holds(c, a) {
-		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)
-	}
-	return nil
+	return a.fits(r, c)
 }
 
 // sumsGrow returns how many times as many bytes as elements a reduction takes that is
@@ -239,17 +231,6 @@ func (c *Call) sumsGrow() uint64 {
 		return 2
 	}
 	return 1
-}
-
-// capacity returns the packets that an inbox holds.
-func (r *Runner) capacity(a algorithm) uint64 {
-	const packet = 512 // bytes of an LL128 packet
-	room := r.group.ScratchSize / 4 / packet * packet
-	size := 2 * a.payload
-	if a.payload == payloadLL128 {
-		room, size = 3*room, packet
-	}
-	return room / 2 / size / uint64(max(r.comm.Size()-1, 1))
 }
 
 // Choose returns what the runner's tuning says about a call: the choice of a call
@@ -304,8 +285,8 @@ func (r *Runner) look(c *Call, suits func(algorithm) bool) (choice Choice, ok bo
 		if err == nil {
 			err = choice.checkShape(a)
 		}
-		if most := a.mostThreads(); err == nil && choice.Threads > most {
-			err = fmt.Errorf("%s is done with blocks of %d threads at most, and not of %d", a.name, most, choice.Threads)
+		if err == nil && choice.Threads > a.about().mostThreads() {
+			err = fmt.Errorf("%s is done with blocks of %d threads at most, and not of %d", a.about().name, a.about().mostThreads(), choice.Threads)
 		}
 		if err != nil {
 			why = err

@@ -8,8 +8,12 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// exchangePorts prepares a call by exchange.cu.
-func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launch, error) {
+// exchange moves the parts by the hosts' copy engines, each straight to its place.
+type exchange struct{ traits }
+
+var ports = &exchange{traits{name: "ports", kernel: "exchange", source: source{name: "exchange.cu"}, hosts: true, blocks: 2}}
+
+func (a *exchange) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	ranks, rank := uint32(r.comm.Size()), uint32(r.comm.Rank())
 	// A thread for each rank, though a tuning knows of fewer ranks.
 	const warp, mostThreads = 32, 1024
@@ -17,12 +21,12 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 		return launch{}, r.invalid(c, "prepare", fmt.Errorf("%s is for at most %d ranks, and there are %d", c.Algorithm, mostThreads, ranks))
 	}
 	c.Threads = max(c.Threads, int(divideUp(uint64(ranks), warp)*warp))
-	kernel, fit, err := r.kernel(ctx, c, a)
+	k, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
 	local := c.input()
-	h, err := r.hostPath(ctx, pathKey{byExchange, local, c.Out}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{a.name, local, c.Out}, func(h *hostPath) error {
 		return h.connect(ctx, local.Buffer, communicator.PortChannelOptions{Inbox: c.Out.Buffer})
 	})
 	if err != nil {
@@ -67,9 +71,9 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 	if !c.InPlace && (own != 0 || kind.rooted) {
 		blocks = r.bounded(blocks + min(c.Blocks, 16))
 	}
-	if len(r.comm.Hosts()) == 1 && fit > 1 {
+	if len(r.comm.Hosts()) == 1 && k.fit > 1 {
 		if lead = exchangeLead(part, fan); lead > 0 {
-			blocks = 1 + min(max(c.Blocks, 16), fit-1)
+			blocks = 1 + min(max(c.Blocks, 16), k.fit-1)
 		}
 	}
 	call := struct {
@@ -79,7 +83,7 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 		Dst, Src, Stride uint64
 		Bytes, Lead      uint64
 	}{h.handles(0), rank, ranks, to, from, dst, src, stride, part, lead}
-	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{call, own, place, r.group, local.Buffer, c.Out.peers()}}, nil
+	return launch{kernel: k.kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{call, own, place, r.group, local.Buffer, c.Out.peers()}}, nil
 }
 
 // exchangeLead returns how much of each of `fan` parts threads move, which takes them

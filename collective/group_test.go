@@ -534,7 +534,7 @@ func (m *groupMember) startAt(start uint64) error {
 	if err := gpu.CopyIn(slots, old); err != nil {
 		return err
 	}
-	if far := m.runner.hostPaths[pathKey{byGroups, nil, nil}]; far != nil {
+	if far := m.runner.hostPaths[pathKey{groupsUse, nil, nil}]; far != nil {
 		if err := gpu.CopyIn(far.buffers[postsCounts], slices.Repeat([]uint64{start}, 2*m.comm.Size())); err != nil {
 			return err
 		}

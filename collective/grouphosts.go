@@ -6,6 +6,12 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
+// groupFile is where the kernels of groups of sends and receives are.
+var groupFile = source{name: "group.cu"}
+
+// groupsUse is what the host path of groups is for.
+const groupsUse = "groups"
+
 // The buffers of the host path of groups, besides the buffers of all posts.
 const (
 	groupHostRanks = 3 // Hosts::ranks of group.cu
@@ -26,7 +32,7 @@ func (g *groups) reachHosts(ctx context.Context, r *Runner) (*gpu.Buffer, error)
 	ranks := r.comm.Size()
 	words := 2 * 8 * uint64(ranks)
 	post := min(r.postBytes(farGroups, words+largestBox(r.comm.Hosts(), ranks)), g.sizes.post)
-	h, err := r.posts(ctx, byGroups, post, 0, 0, words, func(h *hostPath) error {
+	h, err := r.posts(ctx, groupsUse, post, 0, 0, words, func(h *hostPath) error {
 		var host []uint32
 		for _, rank := range r.comm.HostRanks() {
 			host = append(host, uint32(rank))

@@ -128,12 +128,6 @@ type groups struct {
 	tables []*gpu.Buffer
 }
 
-// launchable is a kernel of which so many blocks fit.
-type launchable struct {
-	kernel *gpu.Kernel
-	fit    int
-}
-
 func (g *groups) loaded() bool { return g.box != nil }
 
 // lanes returns how many lanes each rank of a host has to each other. Those on other hosts have one.
@@ -214,7 +208,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 		threads int
 		*launchable
 	}{{blocks + packet, g.sizes.threads, &g.blocks}, {warps + packet, g.sizes.threads, &g.warps}, {places + packet, g.sizes.threads, &g.places}, {"storeMessages", storeThreads, &g.stores}} {
-		if k.kernel, k.fit, err = r.kernelOf(ctx, src, groupOptions(hosts, packet), src.name, k.name, k.threads); err != nil {
+		if *k.launchable, err = r.kernelOf(ctx, src, groupOptions(hosts, packet), src.name, k.name, k.threads); err != nil {
 			return err
 		}
 	}
@@ -258,7 +252,7 @@ func (g *groups) loadedByAll(ctx context.Context, r *Runner) (all bool, err erro
 		return err == nil, err
 	}
 	r.unload(groupFile.name)
-	path := pathKey{byGroups, nil, nil}
+	path := pathKey{groupsUse, nil, nil}
 	if h := r.hostPaths[path]; h != nil {
 		err = h.closeService()
 		r.left = append(r.left, h.close)

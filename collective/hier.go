@@ -13,6 +13,12 @@ import (
 // connections of its own. kMostBlocks of hier.cu.
 const hierBlocks = 4
 
+// The names of the algorithms that go between hosts in a ring and in trees.
+const (
+	hierRing = "hierRing"
+	hierTree = "hierTree"
+)
+
 // leastSums is the bytes of the sums of a line of data, at most; see sumsGrow.
 const leastSums = 4 * line
 
@@ -50,16 +56,23 @@ func byTwins(rank int, hosts [][]int) [][]int {
 	return slices.SortedFunc(slices.Values(hosts), func(a, b []int) int { return cmp.Compare(a[shard], b[shard]) })
 }
 
-// hier prepares a call by hier.cu. Its inbox is the runner's, for calls on any memories: a call whose sums do not
-// fit into the slots is made in pieces, a launch each.
-func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error) {
-	kernel, fit, err := r.kernel(ctx, c, a)
+// hier reduces within hosts by threads, and between them by the hosts' ports, all at once. Its inbox is the runner's,
+// for calls on any memories: a call whose sums do not fit into the slots is made in pieces, a launch each.
+type hier struct{ traits }
+
+// betweenHosts returns the algorithm of a name, with a kernel.
+func betweenHosts(name, kernel string) *hier {
+	return &hier{traits{name: name, kernel: kernel, source: source{name: "hier.cu"}, hosts: true, between: true, threads: boundedThreads}}
+}
+
+func (a *hier) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
+	k, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{byHosts, nil, nil}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{"hier", nil, nil}, func(h *hostPath) error {
 		inbox, err := h.allocate(ctx, 2*place.halfOf(r.staging.room, hosts), 0)
 		if err != nil {
 			return err
@@ -76,7 +89,7 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 	if err != nil {
 		return launch{}, err
 	}
-	half, slots, stride := h.buffers[0].Size()/2, place.slots(hosts, c, a), uint64(0)
+	half, slots, stride := h.buffers[0].Size()/2, a.slots(place, hosts, c), uint64(0)
 	slot := half / slots / line * line
 	most := slot / (line * c.sumsGrow()) * line // bytes that owners have a slot for
 	if c.Kind != ReduceScatter {
@@ -101,7 +114,7 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 		case ReduceScatter:
 			args = append(args, h.buffers[2], uint32(place.parts(hosts)), c.part(), stride)
 		}
-		all = append(all, launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), args: args})
+		all = append(all, launch{kernel: k.kernel, shape: gpu.Blocks(min(c.Blocks, hierBlocks, k.fit), c.Threads), args: args})
 	}
 	last := all[len(all)-1]
 	last.before = all[:len(all)-1]
@@ -117,13 +130,13 @@ func (r *Runner) bounded(n int) int {
 }
 
 // slots returns how many slots a call has in a half of the inbox; see hier.cu.
-func (p place) slots(hosts [][]int, c *Call, a algorithm) uint64 {
+func (a *hier) slots(p place, hosts [][]int, c *Call) uint64 {
 	switch {
 	case c.Kind == ReduceScatter:
 		return 2 * uint64(p.hosts) * p.parts(hosts)
-	case a.name == hierRing.name:
+	case a.name == hierRing:
 		return 2
-	case a.name == hierTree.name:
+	case a.name == hierTree:
 		return 3
 	}
 	return uint64(p.hosts)

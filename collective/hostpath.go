@@ -24,6 +24,7 @@ type hostPath struct {
 	channels []hostChannels
 	buffers  []*gpu.Buffer
 	slot     uint64    // bytes of a slot of an inbox that has slots
+	outlasts bool      // kernels end before their peers have what they sent
 	before   *hostPath // that of the group before, while this one is made; what this one has taken of it is nil there
 }
 
@@ -33,9 +34,9 @@ type hostChannels struct {
 	local, inbox *gpu.Buffer
 }
 
-// pathKey is what a host path is for. in is nil where the input does not matter.
+// pathKey is what a host path is for: an algorithm, and its memories, which are nil where they do not matter.
 type pathKey struct {
-	through path
+	use     string
 	in, out *Memory
 }
 

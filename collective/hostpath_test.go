@@ -87,7 +87,7 @@ func TestSizesDiffer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if transports != 0 && !a.acrossHosts() {
+			if transports != 0 && !a.about().hosts {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%v", algorithm, transports), func(t *testing.T) {

@@ -41,7 +41,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	known := map[string]bool{}
 	for _, c := range calls {
 		err := c.checkNames()
-		a := algorithm{}
+		var a algorithm
 		if err == nil {
 			a, err = c.Kind.algorithm(c.Algorithm)
 		}
@@ -76,7 +76,7 @@ func compileAll(ctx context.Context, arch string, units []unit, done func()) (fi
 		wg.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			_, err := devicecode.Compile(ctx, arch, u.name, u.text, u.options)
+			_, err := devicecode.Compile(ctx, arch, u.name, u.bytes(), u.options)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -100,61 +100,55 @@ func (r *Runner) loaded(unit string) bool {
 }
 
 // kernel returns an algorithm's kernel, which is loaded once for each type and
-// operation that it is compiled for. fit is how many blocks of the call's threads may
+// operation that it is compiled for, and how many blocks of the call's threads may
 // wait for each other. The caller holds mu. Collective.
-func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
+func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (launchable, error) {
 	src, options, unit := c.unit(a)
-	if a.through == byBulk {
-		if r.rings.stages != defaultBulkRing.stages {
-			options.Defines = append(options.Defines, fmt.Sprintf("STAGES=%d", r.rings.stages))
-		}
-		return r.kernelWith(ctx, src, options, unit, a.kernel, c.Threads, r.fitRing().bytes())
-	}
-	return r.kernelOf(ctx, src, options, unit, a.kernel, c.Threads)
+	return r.kernelOf(ctx, src, options, unit, a.about().kernel, c.Threads)
 }
 
 // kernelOf is kernel for any unit.
-func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options, unit, name string, threads int) (k *gpu.Kernel, fit int, err error) {
+func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options, unit, name string, threads int) (launchable, error) {
 	return r.kernelWith(ctx, src, o, unit, name, threads, 0)
 }
 
 // kernelWith is kernelOf for one with so many bytes of dynamic shared memory.
-func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Options, unit, name string, threads, shared int) (k *gpu.Kernel, fit int, err error) {
+func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Options, unit, name string, threads, shared int) (k launchable, err error) {
 	m := r.modules[unit]
 	if m == nil {
 		if native.Shared(r.comm) {
 			// The driver may wait for the kernels of all ranks of the process on that GPU, which end once all
 			// have made the calls before.
 			if _, err := r.exchange(ctx, "come to load "+src.name, "", nil); err != nil {
-				return nil, 0, err
+				return launchable{}, err
 			}
 		}
 		m, err = r.load(ctx, unit, src, o)
 		if _, err := r.exchange(ctx, "load "+src.name, "", err); err != nil {
-			return nil, 0, err
+			return launchable{}, err
 		}
 		r.modules[unit] = m
 		r.prepared.made(func() error { r.unload(unit); return nil })
 	}
-	if k, err = m.kernel(name); err != nil {
-		return nil, 0, err
+	if k.kernel, err = m.kernel(name); err != nil {
+		return launchable{}, err
 	}
 	shape := fitKey{unit, name, threads}
-	fit, known := r.fits[shape]
-	if !known {
+	known := false
+	if k.fit, known = r.fits[shape]; !known {
 		if shared > 0 {
-			if _, err := r.exchange(ctx, "allow shared memory", "", k.SetMaxDynamicShared(shared)); err != nil {
-				return nil, 0, err
+			if _, err := r.exchange(ctx, "allow shared memory", "", k.kernel.SetMaxDynamicShared(shared)); err != nil {
+				return launchable{}, err
 			}
 		}
-		if fit, err = r.comm.MaxBlocks(ctx, k, threads, shared); err != nil {
-			return nil, 0, err
+		if k.fit, err = r.comm.MaxBlocks(ctx, k.kernel, threads, shared); err != nil {
+			return launchable{}, err
 		}
-		fit = r.bounded(fit)
-		r.fits[shape] = fit
+		k.fit = r.bounded(k.fit)
+		r.fits[shape] = k.fit
 		r.prepared.made(func() error { delete(r.fits, shape); return nil })
 	}
-	return k, fit, nil
+	return k, nil
 }
 
 // unload has all ranks agree anew on the kernels of a unit, which this rank keeps. The caller holds mu.
@@ -172,7 +166,7 @@ func (r *Runner) load(ctx context.Context, unit string, src source, o devicecode
 	}
 	ctx, cancel := native.UntilFailure(ctx, r.comm)
 	defer cancel()
-	loaded, err := devicecode.Load(ctx, r.comm.Device(), src.name, src.text, o)
+	loaded, err := devicecode.Load(ctx, r.comm.Device(), src.name, src.bytes(), o)
 	if err != nil {
 		return nil, err
 	}
@@ -218,12 +212,20 @@ func forRanks(o devicecode.Options, ranks int) devicecode.Options {
 
 // kernelOfTwo is kernel for one whose blocks have two tasks, so that there are two at
 // least.
-func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
-	k, fit, err = r.kernel(ctx, c, a)
-	if err == nil && fit < 2 {
-		err = mscclgo.Errorf(mscclgo.ErrUnsupported, fmt.Sprintf("collective: prepare %v by %s", c.Kind, a.name), "it needs two blocks, and %d of %d threads fits", fit, c.Threads).At(r.comm.Rank(), mscclgo.NoRank)
+func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, a algorithm) (launchable, error) {
+	k, err := r.kernel(ctx, c, a)
+	if err == nil {
+		err = r.enough(c, a, k)
 	}
-	return k, fit, err
+	return k, err
+}
+
+// enough returns the error of a kernel of which fewer blocks fit than the algorithm needs.
+func (r *Runner) enough(c *Call, a algorithm, k launchable) error {
+	if k.fit >= a.about().blocks {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.ErrUnsupported, fmt.Sprintf("collective: prepare %v by %s", c.Kind, a.about().name), "it needs two blocks, and %d of %d threads fits", k.fit, c.Threads).At(r.comm.Rank(), mscclgo.NoRank)
 }
 
 // fitKey is what the number of blocks that fit depends on.

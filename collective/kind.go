@@ -61,65 +61,55 @@ type spec struct {
 // specs are the kinds. Nothing writes to it.
 var specs = [...]spec{
 	AllReduce: {
-		name: "all-reduce", reduces: true, inPlace: true, source: source{"allreduce.cu", allReduceSource},
+		name: "all-reduce", reduces: true, inPlace: true, source: source{name: "allreduce.cu"},
 		bus: func(n float64) float64 { return 2 * (n - 1) / n },
 		algorithms: []algorithm{
-			{name: "oneShotLL8", kernel: "oneShotLL8", payload: payloadLL8},
-			{name: "oneShotLL16", kernel: "oneShotLL16", payload: payloadLL16},
-			{name: "oneShotLL128", kernel: "oneShotLL128", payload: payloadLL128},
-			{name: "twoShotLL16", kernel: "twoShotLL16", payload: payloadLL16, split: twoShards},
-			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
-			direct,
-			pushed("pushed"),
-			{name: "ring", kernel: "ring", through: byRing},
-			{name: "staged", kernel: "staged", through: byStages},
-			hosts("hier"), hierRing, hierTree,
+			packet("oneShotLL8", payloadLL8, whole), packet("oneShotLL16", payloadLL16, whole), packet("oneShotLL128", payloadLL128, whole),
+			packet("twoShotLL16", payloadLL16, twoShards), packet("twoShotLL128", payloadLL128, twoShards),
+			directly("direct"), push("pushed"), aroundRing, stagedSums,
+			betweenHosts("hier", "hier"), betweenHosts(hierRing, hierRing), betweenHosts(hierTree, hierTree),
 		},
 		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
 	},
 	AllGather: {
-		name: "all-gather", inPlace: true, gathered: true, spread: true, source: source{"allgather.cu", allGatherSource},
+		name: "all-gather", inPlace: true, gathered: true, spread: true, source: source{name: "allgather.cu"},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(direct, bulk, ports, rails("railGather")),
+		algorithms: withPackets(directly("direct"), bulkCopies, ports, byRails("railGather")),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	ReduceScatter: {
 		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
-		source:     source{"reducescatter.cu", reduceScatterSource},
+		source:     source{name: "reducescatter.cu"},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(direct, pushed("pushedScatter"), hosts("hierScatter")),
+		algorithms: withPackets(directly("direct"), push("pushedScatter"), betweenHosts("hier", "hierScatter")),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
-		name: "all-to-all", scattered: true, gathered: true, strided: true, source: source{"alltoall.cu", allToAllSource},
+		name: "all-to-all", scattered: true, gathered: true, strided: true, source: source{name: "alltoall.cu"},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(direct, bulk, ports, routes("routedAllToAll")),
+		algorithms: withPackets(directly("direct"), bulkCopies, ports, byRoutes("routedAllToAll")),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	SendReceive: {
-		name: "send-receive", source: source{"sendrecv.cu", sendReceiveSource},
+		name: "send-receive", source: source{name: "sendrecv.cu"},
 		bus:        func(float64) float64 { return 1 },
-		algorithms: packets(direct, bulk, ports),
+		algorithms: withPackets(directly("direct"), bulkCopies, ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
 	},
 	Broadcast: {
-		name: "broadcast", inPlace: true, rooted: true, source: source{"broadcast.cu", broadcastSource},
+		name: "broadcast", inPlace: true, rooted: true, source: source{name: "broadcast.cu"},
 		bus: func(float64) float64 { return 1 },
-		algorithms: packets(
-			direct,
-			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, split: relayShare},
-			algorithm{name: "relayed", kernel: "relayed"},
-			bulk, ports, rails("railBroadcast"),
+		algorithms: withPackets(
+			directly("direct"), packet("relayedLL128", payloadLL128, relayShare), directly("relayed"),
+			bulkCopies, ports, byRails("railBroadcast"),
 		),
 		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
 	Reduce: {
-		name: "reduce", reduces: true, inPlace: true, rooted: true, source: source{"reduce.cu", reduceSource},
+		name: "reduce", reduces: true, inPlace: true, rooted: true, source: source{name: "reduce.cu"},
 		bus: func(float64) float64 { return 1 },
-		algorithms: packets(
-			direct,
-			algorithm{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
-			pushed("pushedReduce"), hosts("hierReduce"),
+		algorithms: withPackets(
+			directly("direct"), packet("twoShotLL128", payloadLL128, twoShards), push("pushedReduce"), betweenHosts("hier", "hierReduce"),
 		),
 		sources: func(rank, _, ranks, root int) ([]int, int) {
 			if rank != root {
@@ -129,9 +119,9 @@ var specs = [...]spec{
 		},
 	},
 	Gather: {
-		name: "gather", rooted: true, gathered: true, spread: true, source: source{"gather.cu", gatherSource},
+		name: "gather", rooted: true, gathered: true, spread: true, source: source{name: "gather.cu"},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(slots, ports, routes("routedGather")),
+		algorithms: withPackets(throughSlots, ports, byRoutes("routedGather")),
 		sources: func(rank, part, _, root int) ([]int, int) {
 			if rank != root {
 				return nil, 0
@@ -140,9 +130,9 @@ var specs = [...]spec{
 		},
 	},
 	Scatter: {
-		name: "scatter", rooted: true, scattered: true, spread: true, source: source{"scatter.cu", scatterSource},
+		name: "scatter", rooted: true, scattered: true, spread: true, source: source{name: "scatter.cu"},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(slots, ports, routes("routedScatter")),
+		algorithms: withPackets(throughSlots, ports, byRoutes("routedScatter")),
 		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },
 	},
 }
@@ -224,7 +214,7 @@ func (k Kind) Rooted() bool { return k.spec().rooted }
 func (k Kind) Algorithms() []string {
 	var names []string
 	for _, a := range k.spec().algorithms {
-		names = append(names, a.name)
+		names = append(names, a.about().name)
 	}
 	return names
 }
@@ -232,9 +222,9 @@ func (k Kind) Algorithms() []string {
 // algorithm returns the algorithm of a name.
 func (k Kind) algorithm(name string) (algorithm, error) {
 	all := k.spec().algorithms
-	i := slices.IndexFunc(all, func(a algorithm) bool { return a.name == name })
+	i := slices.IndexFunc(all, func(a algorithm) bool { return a.about().name == name })
 	if i < 0 {
-		return algorithm{}, fmt.Errorf("algorithm %q of %v is none of %s", name, k, strings.Join(k.Algorithms(), ", "))
+		return nil, fmt.Errorf("algorithm %q of %v is none of %s", name, k, strings.Join(k.Algorithms(), ", "))
 	}
 	return all[i], nil
 }
@@ -243,7 +233,8 @@ func (k Kind) algorithm(name string) (algorithm, error) {
 // channels for each pair of buffers.
 func (k Kind) ByHost(algorithm string) bool {
 	a, err := k.algorithm(algorithm)
-	return err == nil && !a.onDevice()
+	_, here := a.(mapped)
+	return err == nil && !here
 }
 
 // InParts returns the number of parts of a rank's input.

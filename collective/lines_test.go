@@ -111,8 +111,8 @@ func TestLines(t *testing.T) {
 						}
 					}
 					for _, p := range r.plans {
-						if p.algorithm.name != "LL128" || len(p.steps) != steps {
-							return fmt.Errorf("%v is done by %s in %d steps", p.op, p.algorithm.name, len(p.steps))
+						if p.algorithm.about().name != "LL128" || len(p.steps) != steps {
+							return fmt.Errorf("%v is done by %s in %d steps", p.op, p.algorithm.about().name, len(p.steps))
 						}
 					}
 					return errors.Join(s.Close(), all.Close(), r.Close(ctx))

@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,7 +180,7 @@ func (o *Operation) prepare(ctx context.Context) error {
 		if err := r.alike(texts, "prepare a call"); err != nil || c.Count == 0 {
 			return err
 		}
-		if l, err = r.prepare(ctx, &c, a); err != nil {
+		if l, err = a.prepare(ctx, r, &c); err != nil {
 			return r.invalid(&c, "prepare", err)
 		}
 		return nil
@@ -207,61 +206,6 @@ func (c *Call) details() string {
 	return fmt.Sprintf("%v, %s, to %v, by %s with %d blocks of %d threads", c, in, c.Out, c.Algorithm, c.Blocks, c.Threads)
 }
 
-// prepare returns the launch of a call that was checked. The caller holds mu.
-func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, error) {
-	switch a.through {
-	case byRing:
-		return r.ring(ctx, c, a)
-	case byExchange:
-		return r.exchangePorts(ctx, c, a)
-	case byPush:
-		return r.pushed(ctx, c, a)
-	case byStages:
-		return r.staged(ctx, c, a)
-	case byHosts:
-		return r.hier(ctx, c, a)
-	case byRails:
-		return r.rails(ctx, c, a)
-	case byRoutes:
-		return r.routes(ctx, c, a)
-	case bySlots:
-		return r.rootedSlots(ctx, c, c.In.Buffer, c.Out.Buffer)
-	}
-	kernel, fit, err := r.kernel(ctx, c, a)
-	if err != nil {
-		return launch{}, err
-	}
-	in, out := r.peers(c)
-	return r.launchOf(c, a, kernel, fit, in, out), nil
-}
-
-// launchOf returns the launch of a call by threads that reach the peers' memory, in and
-// out.
-func (r *Runner) launchOf(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
-	switch a.through {
-	case byPush:
-		return r.launchPushed(c, a, kernel, fit, in, out)
-	case byBulk:
-		return r.launchBulk(c, a, kernel, fit, in, out)
-	}
-	args := []any{r.group, in, out, c.part()}
-	if c.Kind.Rooted() {
-		args = append(args, uint32(c.Root))
-	}
-	if spec := c.Kind.spec(); spec.strided && a.payload == 0 || spec.spread && a.payload != 0 {
-		args = append(args, cmp.Or(c.stride, c.part()))
-	}
-	return launch{kernel: kernel, shape: r.grid(c, r.blocks(c, a, fit)), args: args}
-}
-
-// grid returns the shape of a launch of so many blocks, which may overlap with the
-// kernel before it.
-func (r *Runner) grid(c *Call, blocks int) gpu.LaunchConfig {
-	shape := gpu.Blocks(blocks, c.Threads)
-	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
-	return shape
-}
-
 // peers returns where all ranks' input and output start.
 func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
 	out = c.Out.peers()
@@ -273,35 +217,4 @@ func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
 	in.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.InOffset(1, c.InPlace)))
 	out.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.OutOffset(1, c.InPlace)))
 	return in, out
-}
-
-// shard returns the most bytes of which one rank makes the result: of a reduce-scatter each its
-// part, of others one share each.
-func (r *Runner) shard(c *Call) uint64 {
-	if c.Kind == ReduceScatter {
-		return c.part()
-	}
-	return divideUp(c.part(), uint64(r.comm.Size()))
-}
-
-// blocks returns the size of the grid: a block for as much as its threads carry at
-// once, but no more than fit on the device, since they wait for their peers'.
-func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
-	perThread, work := uint64(16), c.part() // bytes
-	switch {
-	case a.payload == payloadLL128:
-		perThread = payloadLL128 / 32
-	case a.payload != 0:
-		perThread = a.payload
-	case a.through == byBulk:
-		perThread = divideUp(bulkLeast, uint64(c.Threads))
-	}
-	switch {
-	case a.split == twoShards, a.through == byPush, a.name == "direct" && c.Kind.Reduces():
-		work = r.shard(c)
-	case a.payload == 0 && !c.Kind.Reduces():
-		work *= uint64(r.comm.Size()) // the ranks share the blocks
-	}
-	most := uint64(min(c.Blocks, fit))
-	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most)))
 }

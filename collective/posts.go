@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -30,8 +29,9 @@ func (r *Runner) postBytes(most, others uint64) uint64 {
 // posts returns the host path of a key, of posts of so many bytes: with bytes behind the posts of the
 // outbox, and zeros in front of the inbox's and for counts. fill completes it. The caller holds
 // mu. Collective the first time.
-func (r *Runner) posts(ctx context.Context, through path, post, behind, front, counts uint64, fill func(*hostPath) error) (*hostPath, error) {
-	return r.hostPath(ctx, pathKey{through, nil, nil}, func(h *hostPath) error {
+func (r *Runner) posts(ctx context.Context, use string, post, behind, front, counts uint64, fill func(*hostPath) error) (*hostPath, error) {
+	return r.hostPath(ctx, pathKey{use, nil, nil}, func(h *hostPath) error {
+		h.outlasts = true
 		end := uint64(r.comm.Size()) * postsOfPair * post
 		outbox, err := h.allocate(ctx, end+behind, 0)
 		if err != nil {
@@ -51,28 +51,23 @@ func (r *Runner) posts(ctx context.Context, through path, post, behind, front, c
 	})
 }
 
-// throughPosts is throughSlots for ranks on several hosts, by ports. Of a call with a root, ranks compare
-// the count when they make it.
-func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, t Type, rooted bool, choice Choice) (launch, error) {
+// throughPosts is an all-to-all with counts for ranks on several hosts, by ports.
+func (r *Runner) throughPosts(ctx context.Context, b spansBetween, choice Choice) (launch, error) {
 	ranks := uint64(r.comm.Size())
-	src := source{"alltoallv.cu", allToAllVSource}
-	kernel, fit, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, "posts", choice.Threads)
+	k, err := r.storing(ctx, "posts", choice.Threads)
 	if err != nil {
 		return launch{}, err
 	}
 	more, words := 2*behind(ranks)*spanBytes, 2*8*ranks
 	post := r.postBytes(farCounts, more+2*words)
-	h, err := r.posts(ctx, bySlots, post, more, words, words, func(*hostPath) error { return nil })
+	h, err := r.posts(ctx, "slots", post, more, words, words, func(*hostPath) error { return nil })
 	if err != nil {
 		return launch{}, err
 	}
 	outbox := h.buffers[postsOutbox]
-	to, from, stores, err := r.placeParts(ctx, src, sends, receives, outbox.Ptr()+gpu.Ptr(ranks*postsOfPair*post))
-	if err != nil {
-		return launch{}, err
-	}
-	return launch{kernel: kernel, shape: gpu.Blocks(int(min(max(ranks-1, 1), postBlocks, uint64(fit))), choice.Threads), args: []any{
+	to, from, stores := k.place(b, outbox.Ptr()+gpu.Ptr(ranks*postsOfPair*post))
+	return launch{kernel: k.kernel, shape: gpu.Blocks(int(min(max(ranks-1, 1), postBlocks, uint64(k.fit))), choice.Threads), args: []any{
 		h.handles(0), outbox, h.buffers[postsInbox], h.buffers[postsCounts], post, uint32(r.comm.Rank()), uint32(ranks),
-		to, from, pointer(in), pointer(out), t.device(), rooted,
+		to, from, b.in, b.out, b.typ.device(), false,
 	}, before: stores}, nil
 }

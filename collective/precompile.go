@@ -109,7 +109,7 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 		}
 		for _, c := range calls {
 			for _, a := range k.spec().algorithms {
-				if a.through.between() && !o.SeveralHosts || a.through == byRing && c.sumsGrow() > 1 {
+				if t := a.about(); t.between && !o.SeveralHosts || t.narrow && c.sumsGrow() > 1 {
 					continue
 				}
 				src, options, _ := c.unit(a)
@@ -118,7 +118,7 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 		}
 		switch k {
 		case AllToAll:
-			add(unit{source: k.source(slots)})
+			add(unit{source: slotsFile})
 		case SendReceive:
 			for _, packet := range []string{"LL16", "LL128"} {
 				add(unit{groupFile, groupOptions(false, packet)})

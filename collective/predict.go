@@ -55,9 +55,9 @@ func (f Fabric) Time(k Kind, name string, bytes uint64) (time.Duration, bool) {
 	switch {
 	case err != nil && k == AllReduce && (name == rings || name == tree):
 		us = f.unbuilt(name, float64(bytes))
-	case err != nil || f.Hosts > 1 && !a.acrossHosts():
+	case err != nil || f.Hosts > 1 && !a.about().hosts:
 		return 0, false
-	case a.payload == payloadLL128 && f.Path > topology.PathNVL: // 128 bytes may arrive in parts
+	case payloadOf(a) == payloadLL128 && f.Path > topology.PathNVL: // 128 bytes may arrive in parts
 		return 0, false
 	case f.Hosts > 1:
 		us = f.betweenHosts(k, a, float64(bytes))
@@ -71,11 +71,23 @@ func (f Fabric) Time(k Kind, name string, bytes uint64) (time.Duration, bool) {
 	return time.Duration(ns), true
 }
 
+// payloadOf returns the bytes of data in a packet of an algorithm, 0 without packets.
+func payloadOf(a algorithm) uint64 {
+	if p, ok := a.(*packets); ok {
+		return p.payload
+	}
+	return 0
+}
+
 // onHost returns the us of an algorithm on one host, for s bytes.
 func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 	c, n := f.costs(), float64(f.Ranks)
 	if n == 1 {
 		return start
+	}
+	payload, split := payloadOf(a), whole
+	if p, ok := a.(*packets); ok {
+		split = p.split
 	}
 	// What a rank's links carry, and from how many ranks it receives at once.
 	carried, sources, bandwidth := s*(n-1)/n, n-1, c.write
@@ -83,7 +95,7 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 	case AllReduce:
 		carried = 2 * s * (n - 1) / n
 	case Reduce:
-		if a.payload == 0 || a.split == twoShards {
+		if payload == 0 || split == twoShards {
 			carried = 2 * s * (n - 1) / n
 		} else {
 			carried = s * (n - 1) // to the root
@@ -93,29 +105,29 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 	case SendReceive:
 		carried, sources, bandwidth = s, 1, c.next
 	}
-	if k == AllReduce && a.payload != 0 && a.split == whole {
+	if k == AllReduce && payload != 0 && split == whole {
 		carried = s * (n - 1)
 	}
 	trips := 1.0
-	switch a.name {
+	switch a.about().name {
 	case "relayed", "relayedLL128":
 		carried, sources, trips = s, 1, 2
 	}
-	if k == Broadcast && a.through == byRails { // from the root, then from ranks that it has given shares
+	if _, ok := a.(*rails); ok && k == Broadcast { // from the root, then from ranks that it has given shares
 		carried = 2 * s * (n - 1) / n
 	}
-	if a.split == twoShards {
+	if split == twoShards {
 		trips = 2
 	}
 	latency := start + eachPeer*(sources-1)
 	switch {
-	case a.payload == payloadLL128:
+	case payload == payloadLL128:
 		return latency + trips*c.trip + carried*128/120/bandwidth
-	case a.payload != 0: // half of a packet is flags
+	case payload != 0: // half of a packet is flags
 		return latency + trips*c.trip + 2*carried/bandwidth
 	}
-	switch a.through {
-	case byExchange:
+	switch a.(type) {
+	case *exchange:
 		bandwidth = c.engine
 		if k == SendReceive {
 			bandwidth = c.nextEngine
@@ -123,31 +135,31 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 			bandwidth *= sharedEngines
 		}
 		return start + copying + carried/bandwidth
-	case byRing:
+	case *ring:
 		return start + 2*(n-1)*c.port + carried/c.nextEngine
-	case byStages:
+	case *staged:
 		if n > 2 {
 			c.engine *= sharedEngines
 		}
 		return start + 2*copying + carried/c.engine
-	case byHosts:
+	case *hier:
 		if k == AllReduce {
 			return latency + 2*c.signal + s*(n-1)/n/c.read + s*(n-1)/n/c.write
 		}
-	case byRails: // a barrier more than direct
+	case *rails: // a barrier more than direct
 		return latency + 3*c.signal + carried/c.write
-	case byRoutes: // as direct, by reads from a root
+	case *routes: // as direct, by reads from a root
 		if k == Scatter {
 			return latency + 2*c.signal + 2*c.trip + carried/c.read
 		}
 		return latency + 2*c.signal + carried/c.write
-	case byPush:
+	case *pushed:
 		return latency + 2*c.signal + carried/c.write
-	case bySlots:
+	case *slots:
 		return latency + 2*c.trip + carried/c.slots
 	}
 	switch { // direct, the relayed broadcast, and reductions within a host, between two barriers
-	case a.name == "relayed":
+	case a.about().name == "relayed":
 		return latency + relaying + carried/(c.write*0.85)
 	case k == AllReduce || k == Reduce:
 		return latency + 2*c.signal + 2*c.trip + carried/c.both
@@ -164,24 +176,23 @@ const sharedEngines = 0.55
 // betweenHosts returns the us of an algorithm on several hosts.
 func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 	c, n, hosts, g := f.costs(), float64(f.Ranks), float64(f.Hosts), f.perHost()
-	switch a.through {
-	case byRing: // one ring in the order of ranks, which leaves each host by one NIC
+	switch a.(type) {
+	case *ring: // one ring in the order of ranks, which leaves each host by one NIC
 		hops := 2 * (hosts*c.net + (n-1-min(hosts, n-1))*c.port)
 		return start + hops + 2*(n-1)/n*s/min(c.nextEngine, c.nic)
-	case byHosts:
+	case *hier:
 		if k == ReduceScatter { // each rank puts a part to its twin on each other host
 			return start + f.reading(s) + c.net + (hosts-1)*(posting+s/n/c.perRank)
 		}
-		switch a.name {
-		case hierRing.name:
+		switch a.about().name {
+		case hierRing:
 			return start + f.within(s) + 2*(hosts-1)*c.net + 2*(hosts-1)/hosts*s/g/c.perRank
-		case hierTree.name:
+		case hierTree:
 			return start + f.within(s) + pipelined(2*f.levels()*c.net, 2*s/g/c.perRank)
 		}
 		// Each rank puts its shard to all other hosts, or the root's host gets it of all.
 		return start + f.within(s) + c.net + (hosts-1)*(posting+s/g/c.perRank)
-	}
-	if a.through == byRails { // the network and the threads of a host carry pieces side by side
+	case *rails: // the network and the threads of a host carry pieces side by side
 		wire, passed := (hosts-1)*s/n/c.perRank, 0.0
 		if k == Broadcast { // the root gives its host's ranks their shares first
 			wire = (hosts - 1) * s / g / c.perRank
@@ -194,8 +205,7 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 			us += passed
 		}
 		return us
-	}
-	if a.through == byRoutes {
+	case *routes:
 		return f.routed(k, s)
 	}
 	// By ports, each part straight to its place.
@@ -300,16 +310,19 @@ func pipelined(latency, transfer float64) float64 {
 func (f Fabric) choose(k Kind, bytes uint64, grid Choice, fits func(Choice) bool) (best Choice, ok bool) {
 	least := time.Duration(0)
 	for _, a := range k.spec().algorithms {
-		choice := Choice{a.name, grid.Blocks, min(grid.Threads, a.mostThreads())}
-		if k.ByHost(a.name) {
+		name := a.about().name
+		choice := Choice{name, grid.Blocks, min(grid.Threads, a.about().mostThreads())}
+		if k.ByHost(name) {
 			if f.Hosts == 1 {
 				continue
 			}
-			if a.through != byRails && a.through != byRoutes { // whose blocks share their channels
+			switch a.(type) {
+			case *rails, *routes: // whose blocks share their channels
+			default:
 				choice.Blocks = min(choice.Blocks, ringBlocks)
 			}
 		}
-		t, possible := f.Time(k, a.name, bytes)
+		t, possible := f.Time(k, name, bytes)
 		t = t.Round(10 * time.Nanosecond)
 		if possible && (!ok || t < least) && fits(choice) {
 			best, least, ok = choice, t, true

@@ -162,7 +162,7 @@ func TestModelThreads(t *testing.T) {
 			for shift := range 32 {
 				got, ok := f.choose(kind, 1<<shift, Choice{byModel, 32, 1024}, func(Choice) bool { return true })
 				a, err := kind.algorithm(got.Algorithm)
-				if !ok || err != nil || got.Threads != a.mostThreads() {
+				if !ok || err != nil || got.Threads != a.about().mostThreads() {
 					t.Errorf("%v of %d bytes on %d hosts: %+v, %v", kind, 1<<shift, f.Hosts, got, ok)
 				}
 				grids[got.Threads]++

@@ -16,17 +16,31 @@ const (
 	mostPiece    = 256 << 10
 )
 
-// pushed prepares a call by pushed.cu.
-func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (launch, error) {
-	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
-	if err == nil {
-		err = r.needInbox(ctx)
+// pushed reduces what peers have written into an inbox of the runner's.
+type pushed struct{ traits }
+
+// push returns the algorithm with a kernel.
+func push(kernel string) *pushed {
+	return &pushed{traits{name: "pushed", kernel: kernel, source: source{name: "pushed.cu"}, blocks: 2, threads: boundedThreads}}
+}
+
+func (a *pushed) reach(k Kind) reach {
+	if k == ReduceScatter {
+		return reachNothing
 	}
-	if err != nil {
-		return launch{}, err
+	return reachOutputs
+}
+
+func (a *pushed) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
+	return prepareMapped(ctx, r, c, a)
+}
+
+func (a *pushed) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
+	k, err := r.kernel(ctx, c, a)
+	if err != nil || k.fit < a.blocks {
+		return k, err
 	}
-	in, out := r.peers(c)
-	return r.launchOf(c, a, kernel, fit, in, out), nil
+	return k, r.needInbox(ctx)
 }
 
 // pushedChunk returns the bytes of a chunk of pushed.cu.
@@ -40,9 +54,8 @@ func (r *Runner) needInbox(ctx context.Context) error {
 	return r.allocateOnce(ctx, &r.inbox, forInbox, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
 }
 
-// launchPushed is launchOf for pushed.cu.
-func (r *Runner) launchPushed(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
-	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
+func (a *pushed) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+	pairs := max(1, uint64(c.blocks(r.shard(c), 16, k.fit))/2)
 	piece := divideUp(divideUp(r.shard(c), pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)
 	// How data lie in lines, all ranks must take alike: as rank 0's do, or, where nobody knows
@@ -55,7 +68,7 @@ func (r *Runner) launchPushed(c *Call, a algorithm, kernel *gpu.Kernel, fit int,
 	if c.Kind.Rooted() {
 		args = append(args, uint32(c.Root))
 	}
-	return launch{kernel: kernel, shape: r.grid(c, int(2*pairs)), args: args}
+	return launch{kernel: k.kernel, shape: r.grid(c, int(2*pairs)), args: args}
 }
 
 // zero clears the first bytes of a buffer, piece by piece, so that the host needs little memory.

@@ -16,15 +16,22 @@ type railsOf struct {
 	_                      uint32
 }
 
-// rails prepares a call by rails.cu.
-func (r *Runner) rails(ctx context.Context, c *Call, a algorithm) (launch, error) {
-	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
+// rails moves parts by threads within hosts, and between them by the hosts' ports, each once: what all ranks or hosts get.
+type rails struct{ traits }
+
+// byRails returns the algorithm with a kernel.
+func byRails(kernel string) *rails {
+	return &rails{traits{name: "hier", kernel: kernel, source: source{name: "rails.cu"}, hosts: true, between: true, blocks: 2, threads: boundedThreads}}
+}
+
+func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
+	k, err := r.kernelOfTwo(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{byRails, nil, c.Out}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{"rails", nil, c.Out}, func(h *hostPath) error {
 		progress := 8 * uint64(1+place.hosts)
 		if _, err := h.allocate(ctx, progress, progress); err != nil {
 			return err
@@ -37,7 +44,7 @@ func (r *Runner) rails(ctx context.Context, c *Call, a algorithm) (launch, error
 	if err != nil {
 		return launch{}, err
 	}
-	rails := railsOf{
+	way := railsOf{
 		twins: h.handles(0), progress: h.buffers[0].Ptr(), order: h.buffers[1].Ptr(),
 		hosts: uint32(place.hosts), host: uint32(place.host), owners: uint32(place.owners),
 	}
@@ -45,7 +52,7 @@ func (r *Runner) rails(ctx context.Context, c *Call, a algorithm) (launch, error
 	if c.InPlace && c.Kind == AllGather {
 		in += gpu.Ptr(uint64(r.comm.Rank()) * c.part())
 	}
-	args := []any{r.group, c.Out.peers(), rails, in, c.part()}
+	args := []any{r.group, c.Out.peers(), way, in, c.part()}
 	if c.Kind == AllGather {
 		args = append(args, uint32(r.comm.Rank()))
 	} else {
@@ -53,6 +60,6 @@ func (r *Runner) rails(ctx context.Context, c *Call, a algorithm) (launch, error
 		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
 	}
 	copiers := divideUp(c.part(), 16*uint64(c.Threads))
-	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(fit, devicecode.MaxBlocks)-1)))
-	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
+	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(k.fit, devicecode.MaxBlocks)-1)))
+	return launch{kernel: k.kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
 }

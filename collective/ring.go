@@ -16,13 +16,17 @@ const (
 	ringToOutput        // of the next rank
 )
 
-// ring prepares a call by ring.cu.
-func (r *Runner) ring(ctx context.Context, c *Call, a algorithm) (launch, error) {
-	kernel, fit, err := r.kernel(ctx, c, a)
+// ring passes sums around the ring of all ranks, by port channels.
+type ring struct{ traits }
+
+var aroundRing = &ring{traits{name: "ring", kernel: "ring", source: source{name: "ring.cu"}, hosts: true, narrow: true, threads: boundedThreads}}
+
+func (a *ring) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
+	k, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
-	h, err := r.hostPath(ctx, pathKey{byRing, nil, c.Out}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{a.name, nil, c.Out}, func(h *hostPath) error {
 		// The inbox is as large as the output, and a line of 16 bytes for each rank and
 		// block besides, whose parts are whole lines.
 		inbox, err := h.allocate(ctx, c.Out.Size()+uint64(16*(r.comm.Size()+ringBlocks)), 0)
@@ -37,7 +41,7 @@ func (r *Runner) ring(ctx context.Context, c *Call, a algorithm) (launch, error)
 	if err != nil {
 		return launch{}, err
 	}
-	return launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, ringBlocks, fit), c.Threads), args: []any{
+	return launch{kernel: k.kernel, shape: gpu.Blocks(min(c.Blocks, ringBlocks, k.fit), c.Threads), args: []any{
 		h.handles(ringToInbox), h.handles(ringToOutput), uint32(r.comm.Rank()), uint32(r.comm.Size()),
 		c.input().Buffer, c.Out.Buffer, h.buffers[0], c.part(),
 	}}, nil

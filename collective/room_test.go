@@ -141,7 +141,7 @@ func TestFittedGroups(t *testing.T) {
 				if got, want := m.runner.groups.box.Buffer.Size(), sizes.boxBytes(near, 3-near); got != want {
 					return fmt.Errorf("the box has %d bytes, want %d", got, want)
 				}
-				if far := m.runner.hostPaths[pathKey{byGroups, nil, nil}]; far != nil {
+				if far := m.runner.hostPaths[pathKey{groupsUse, nil, nil}]; far != nil {
 					got, want := far.buffers[postsOutbox].Size()+far.buffers[postsInbox].Size(), 2*3*postsOfPair*sizes.post
 					if got != want {
 						return fmt.Errorf("the posts have %d bytes, want %d", got, want)

@@ -32,17 +32,26 @@ func routeSlot(room, others uint64) uint64 {
 	return max(min(room/max(2*routeSlots*others, 1), mostRouteSlot)/line, 1) * line
 }
 
-// routes prepares a call by routes.cu. Its boxes are the runner's, for calls on any memories.
-func (r *Runner) routes(ctx context.Context, c *Call, a algorithm) (launch, error) {
+// routes moves each part by the rail of its sender or receiver, and threads of their hosts. Its boxes are the
+// runner's, for calls on any memories.
+type routes struct{ traits }
+
+// byRoutes returns the algorithm with a kernel.
+func byRoutes(kernel string) *routes {
+	return &routes{traits{name: "hier", kernel: kernel, source: source{name: "routes.cu"}, hosts: true, between: true, blocks: 2, threads: boundedThreads}}
+}
+
+func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	const warp = 32
 	c.Threads = int(divideUp(uint64(c.Threads), warp) * warp)
-	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
+	k, err := r.kernelOfTwo(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{byRoutes, nil, nil}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{"routes", nil, nil}, func(h *hostPath) error {
+		h.outlasts = true
 		twins := uint64(len(place.peers))
 		h.slot = routeSlot(r.staging.room, uint64(place.hosts-1))
 		boxes, err := h.allocate(ctx, max(2*routeSlots*twins*h.slot, line), 0)
@@ -61,16 +70,16 @@ func (r *Runner) routes(ctx context.Context, c *Call, a algorithm) (launch, erro
 	if err != nil {
 		return launch{}, err
 	}
-	rails := routesOf{
+	way := routesOf{
 		channels: h.handles(0), boxes: h.buffers[0].Ptr(), progress: h.buffers[1].Ptr(), order: h.buffers[2].Ptr(), slot: h.slot,
 		hosts: uint32(place.hosts), host: uint32(place.host), owners: uint32(place.owners),
 	}
-	args := []any{r.group, c.In.peers(), c.Out.peers(), rails, c.part()}
+	args := []any{r.group, c.In.peers(), c.Out.peers(), way, c.part()}
 	if c.Kind.Rooted() {
 		root := placeOf(c.Root, hosts).host
 		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
 	}
 	copiers := divideUp(c.part()*uint64(r.comm.Size()), 16*uint64(c.Threads))
-	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(fit, devicecode.MaxBlocks)-1)))
-	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
+	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(k.fit, devicecode.MaxBlocks)-1)))
+	return launch{kernel: k.kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -165,9 +164,8 @@ func (r *Runner) Close(ctx context.Context) error {
 	}
 	if together {
 		var errs []error
-		for key, h := range r.hostPaths {
-			// Other kernels end when their peers have what they sent.
-			if slices.Contains([]path{bySlots, byGroups, byRoutes}, key.through) && r.comm.Err() == nil && r.order.serves(r.comm) {
+		for _, h := range r.hostPaths {
+			if h.outlasts && r.comm.Err() == nil && r.order.serves(r.comm) {
 				errs = append(errs, h.settle(ctx))
 			}
 		}

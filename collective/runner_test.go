@@ -32,11 +32,12 @@ func TestScratchLimit(t *testing.T) {
 		}
 		for _, k := range Kinds() {
 			for _, a := range k.spec().algorithms {
-				if a.payload == 0 {
+				a, ok := a.(*packets)
+				if !ok {
 					continue
 				}
 				call.Kind, call.Choice = k, Choice{a.name, 4, 64}
-				packets := runner.capacity(a)
+				packets := runner.capacity(a.payload)
 				switch a.split {
 				case twoShards:
 					packets = packets / 2 * uint64(comm.Size())
@@ -82,9 +83,9 @@ func TestFailsWhileCompiling(t *testing.T) {
 		}
 		<-comm.Done() // the compiler has no time at all
 		call := Call{Kind: AllReduce, Type: F32, Op: Sum}
-		src, options, unit := call.unit(algorithm{})
+		src, options, unit := call.unit(directly("direct"))
 		runner.mu.Lock()
-		_, _, err = runner.kernelOf(ctx, src, options, unit, "direct", 32)
+		_, err = runner.kernelOf(ctx, src, options, unit, "direct", 32)
 		runner.mu.Unlock()
 		err = wrap(comm, "collective: a first call", err)
 		if e := (*mscclgo.Error)(nil); !errors.As(err, &e) || e.Peer != 2 || e.Kind != mscclgo.ErrAborted || !strings.Contains(err.Error(), "the cause") {
@@ -368,7 +369,7 @@ func TestBrokenKernels(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, _, err = runner.kernelOf(ctx, broken, devicecode.Options{}, "broken", "direct", 32)
+		_, err = runner.kernelOf(ctx, broken, devicecode.Options{}, "broken", "direct", 32)
 		for _, part := range []string{"allreduce.cu", "3", "nonsense"} {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				return fmt.Errorf("%v lacks %q", err, part)

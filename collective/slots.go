@@ -2,10 +2,19 @@ package collective
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// slots moves parts by packets, or through the receivers' slots.
+type slots struct{ traits }
+
+var (
+	slotsFile    = source{name: "alltoallv.cu"}
+	throughSlots = &slots{traits{name: "slots", source: slotsFile, warps: true}}
 )
 
 const (
@@ -45,7 +54,7 @@ func (s slotSizes) bytes(ranks uint64) uint64 {
 }
 
 // slotsChoice is how an all-to-all with counts is done.
-var slotsChoice = Choice{slots.name, 128, 512}
+var slotsChoice = Choice{throughSlots.name, 128, 512}
 
 // spans are where in a buffer the parts of all ranks are.
 type spans []span
@@ -62,62 +71,89 @@ type parts struct {
 	Reserved [7]uint64
 }
 
-// throughSlots returns the launch of an all-to-all between any buffers of the ranks,
-// with no registration of these: sends are the parts of in that go to each rank, receives
-// the spans of out that come from each. A rank knows its own; in that one rank's sends equal
-// the others' receives they agree. A buffer of which no part is used may be nil. The
-// first launch with some number of threads is Collective, the others concern this rank
-// alone. The caller holds mu.
-func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, t Type, rooted bool, choice Choice, overlap bool) (launch, error) {
+// spansBetween are what an all-to-all moves between any buffers of the ranks, with no registration of these:
+// sends are the parts of in that go to each rank, receives the parts of out that come from each. A rank knows its
+// own; in that one rank's sends equal the others' receives they agree. in and out may be 0 where nothing is used.
+type spansBetween struct {
+	in, out         gpu.Ptr
+	sends, receives spans
+	typ             Type
+}
+
+// withCounts returns the launch of an all-to-all with counts. The first time is Collective, the others concern this
+// rank alone. The caller holds mu.
+func (r *Runner) withCounts(ctx context.Context, b spansBetween, overlap bool) (launch, error) {
 	if len(r.comm.Hosts()) > 1 {
-		return r.throughPosts(ctx, in, out, sends, receives, t, rooted, choice)
+		return r.throughPosts(ctx, b, slotsChoice)
 	}
-	ranks := uint64(r.comm.Size())
-	sizes := r.slotSizes
-	first, end := sizes.layout(ranks)
-	if err := r.allocateOnce(ctx, &r.slots, forSlots, sizes.bytes(ranks), first); err != nil {
-		return launch{}, err
-	}
-	name, small, perThread := "slotsLL16", r.packetBytes(sizes.tiny/ranks, payloadLL16), uint64(payloadLL16)
-	if r.link == NVLink {
-		name, small, perThread = "slotsLL128", r.packetBytes(sizes.small/ranks, payloadLL128), payloadLL128/32
-	}
-	tiny := min(small, r.packetBytes(sizes.tiny/ranks, payloadLL8))
-	src := source{"alltoallv.cu", allToAllVSource}
-	kernel, fit, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, name, choice.Threads)
+	k, err := r.loadSlots(ctx, slotsChoice.Threads)
 	if err != nil {
 		return launch{}, err
 	}
+	return r.launchSlots(k, b, slotsChoice, overlap), nil
+}
 
+// loadSlots gets what launches through slots need. The first time with some number of threads is Collective, the
+// others concern this rank alone. The caller holds mu.
+func (r *Runner) loadSlots(ctx context.Context, threads int) (k launchable, err error) {
+	ranks := uint64(r.comm.Size())
+	first, _ := r.slotSizes.layout(ranks)
+	if err := r.allocateOnce(ctx, &r.slots, forSlots, r.slotSizes.bytes(ranks), first); err != nil {
+		return launchable{}, err
+	}
+	name := "slotsLL16"
+	if r.link == NVLink {
+		name = "slotsLL128"
+	}
+	return r.storing(ctx, name, threads)
+}
+
+// storing returns a kernel of alltoallv.cu, with the kernel that stores spans for it among many ranks.
+func (r *Runner) storing(ctx context.Context, name string, threads int) (launchable, error) {
+	k, err := r.kernelOf(ctx, slotsFile, devicecode.Options{}, slotsFile.name, name, threads)
+	if err == nil && r.comm.Size() > devicecode.RanksByValue {
+		var stores launchable
+		stores, err = r.kernelOf(ctx, slotsFile, devicecode.Options{}, slotsFile.name, "storeParts", storeThreads)
+		k.stores = stores.kernel
+	}
+	return k, err
+}
+
+// launchSlots returns the launch of loadSlots' kernel.
+func (r *Runner) launchSlots(k launchable, b spansBetween, choice Choice, overlap bool) launch {
+	ranks := uint64(r.comm.Size())
+	sizes := r.slotSizes
+	_, end := sizes.layout(ranks)
+	small, perThread := r.packetBytes(sizes.tiny/ranks, payloadLL16), uint64(payloadLL16)
+	if r.link == NVLink {
+		small, perThread = r.packetBytes(sizes.small/ranks, payloadLL128), payloadLL128/32
+	}
+	tiny := min(small, r.packetBytes(sizes.tiny/ranks, payloadLL8))
 	most := uint64(0) // bytes of a part
 	for rank := range ranks {
-		most = max(most, sends[rank].Bytes, receives[rank].Bytes)
+		most = max(most, b.sends[rank].Bytes, b.receives[rank].Bytes)
 	}
-	if name == "slotsLL128" && most <= tiny {
+	if r.link == NVLink && most <= tiny {
 		perThread = payloadLL8
 	}
 	blocks := divideUp(most, perThread*uint64(choice.Threads))
 	if most > small {
 		blocks = sizes.streamsOf(ranks) * ranks
 	}
-	shape := gpu.Blocks(int(max(1, min(blocks, uint64(choice.Blocks), uint64(fit)))), choice.Threads)
+	shape := gpu.Blocks(int(max(1, min(blocks, uint64(choice.Blocks), uint64(k.fit)))), choice.Threads)
 	shape.Overlap = overlap && r.comm.Sharers() == 1
-	to, from, stores, err := r.placeParts(ctx, src, sends, receives, r.slots.Buffer.Ptr()+gpu.Ptr(end))
-	if err != nil {
-		return launch{}, err
-	}
-	return launch{kernel: kernel, shape: shape, args: []any{
-		r.group, r.slots.peers(), to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(sizes.streamsOf(ranks)), t.device(),
-	}, before: stores}, nil
+	to, from, stores := k.place(b, r.slots.Buffer.Ptr()+gpu.Ptr(end))
+	return launch{kernel: k.kernel, shape: shape, args: []any{
+		r.group, r.slots.peers(), to, from, b.in, b.out, tiny, small, sizes.slot, uint32(sizes.streamsOf(ranks)), b.typ.device(),
+	}, before: stores}
 }
 
-// placeParts returns what kernels take of the spans, and the launches that store in device memory, at
+// place returns what kernels take of the spans, and the launches that store in device memory, at
 // more, the spans of the ranks behind the first.
-func (r *Runner) placeParts(ctx context.Context, src source, sends, receives spans, more gpu.Ptr) (to, from parts, stores []launch, err error) {
-	rest := append(to.take(sends), from.take(receives)...)
-	to.More, from.More = more, more+gpu.Ptr(behind(uint64(len(sends)))*spanBytes)
-	stores, err = r.storeSpans(ctx, src, more, rest)
-	return to, from, stores, err
+func (k launchable) place(b spansBetween, more gpu.Ptr) (to, from parts, stores []launch) {
+	rest := append(to.take(b.sends), from.take(b.receives)...)
+	to.More, from.More = more, more+gpu.Ptr(behind(uint64(len(b.sends)))*spanBytes)
+	return to, from, k.storeSpans(more, rest)
 }
 
 // take copies the spans of the first ranks, and returns the spans of the others.
@@ -125,14 +161,7 @@ func (p *parts) take(all spans) []span { return slices.Clone(all[copy(p.Ranks[:]
 
 // storeSpans returns the launches that store spans in device memory, if there are any. The next
 // call's, on the same stream or ordered behind this call, store theirs in the same place.
-func (r *Runner) storeSpans(ctx context.Context, src source, to gpu.Ptr, all []span) (stores []launch, err error) {
-	if len(all) == 0 {
-		return nil, nil
-	}
-	kernel, _, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, "storeParts", storeThreads)
-	if err != nil {
-		return nil, err
-	}
+func (k launchable) storeSpans(to gpu.Ptr, all []span) (stores []launch) {
 	var some struct {
 		To              gpu.Ptr
 		Count, Reserved uint32
@@ -141,9 +170,9 @@ func (r *Runner) storeSpans(ctx context.Context, src source, to gpu.Ptr, all []s
 	for first := 0; first < len(all); first += partsInStore {
 		some.To = to + gpu.Ptr(first*spanBytes)
 		some.Count = uint32(copy(some.Parts[:], all[first:]))
-		stores = append(stores, launch{kernel: kernel, shape: gpu.Blocks(1, storeThreads), args: []any{some}})
+		stores = append(stores, launch{kernel: k.stores, shape: gpu.Blocks(1, storeThreads), args: []any{some}})
 	}
-	return stores, nil
+	return stores
 }
 
 // behind returns how many of so many ranks are behind the first, which handles hold themselves.
@@ -154,22 +183,48 @@ func behind(ranks uint64) uint64 {
 // packetBytes returns how many bytes go as packets: as many as are wanted, if an inbox
 // holds them.
 func (r *Runner) packetBytes(want, payload uint64) uint64 {
-	return min(want, r.capacity(algorithm{payload: payload})*payload)
+	return min(want, r.capacity(payload)*payload)
 }
 
-// pointer returns an argument for a buffer or none.
-func pointer(b *gpu.Buffer) any {
-	if b == nil {
-		return gpu.Ptr(0)
+func (a *slots) fits(_ *Runner, c *Call) error {
+	if c.part() > mostPart {
+		return fmt.Errorf("parts of %d bytes are larger than the %d that %s moves", c.part(), uint64(mostPart), a.name)
 	}
-	return b
+	return nil
 }
 
-// rootedSlots returns the launch of a gather or a scatter between any buffers; see
-// throughSlots.
-func (r *Runner) rootedSlots(ctx context.Context, c *Call, in, out *gpu.Buffer) (launch, error) {
-	sends, receives := make(spans, r.comm.Size()), make(spans, r.comm.Size())
-	one, all := sends, receives // of a gather
+func (a *slots) reach(Kind) reach { return reachNothing }
+
+func (a *slots) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
+	return r.loadSlots(ctx, c.Threads)
+}
+
+// prepare takes this rank's buffers, wherever the ranks' parts begin.
+func (a *slots) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
+	k, err := a.load(ctx, r, c)
+	if err != nil {
+		return launch{}, err
+	}
+	return a.rooted(r, c, k, c.In.Ptr(), c.Out.Ptr()), nil
+}
+
+func (a *slots) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+	me := uint64(r.group.Rank)
+	return a.rooted(r, c, k, addressIn(in, me), addressIn(out, me))
+}
+
+// addressIn returns this rank's address in a memory.
+func addressIn(m devicecode.PeerMemory, me uint64) gpu.Ptr {
+	if me < devicecode.RanksByValue {
+		return m.Ranks[me]
+	}
+	return m.Own
+}
+
+// rooted returns the launch of a gather or a scatter between any buffers.
+func (a *slots) rooted(r *Runner, c *Call, k launchable, in, out gpu.Ptr) launch {
+	b := spansBetween{in, out, make(spans, r.comm.Size()), make(spans, r.comm.Size()), c.Type}
+	one, all := b.sends, b.receives // of a gather
 	if c.Kind == Scatter {
 		one, all = all, one
 	}
@@ -179,5 +234,5 @@ func (r *Runner) rootedSlots(ctx context.Context, c *Call, in, out *gpu.Buffer) 
 			all[rank].At, all[rank].Bytes = uint64(rank)*c.part(), c.part()
 		}
 	}
-	return r.throughSlots(ctx, in, out, sends, receives, c.Type, true, c.Choice, c.Overlap)
+	return r.launchSlots(k, b, c.Choice, c.Overlap)
 }

@@ -27,16 +27,20 @@ const (
 	stagedProgress = 1 // see staged.cu
 )
 
-// staged prepares a call by staged.cu.
-func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (launch, error) {
+// staged moves data by port channels, and threads reduce them.
+type staged struct{ traits }
+
+var stagedSums = &staged{traits{name: "staged", kernel: "staged", source: source{name: "staged.cu"}, blocks: 2, threads: boundedThreads}}
+
+func (a *staged) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	c.Threads = max(c.Threads, stagedWarps)
-	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
+	k, err := r.kernelOfTwo(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
 	ranks := uint64(r.comm.Size())
 	in := c.input()
-	h, err := r.hostPath(ctx, pathKey{byStages, in, c.Out}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{a.name, in, c.Out}, func(h *hostPath) error {
 		size, err := h.smallest(ctx, c.Out.Size())
 		if err != nil {
 			return err
@@ -60,8 +64,8 @@ func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (launch, erro
 	}
 	shard := divideUp(c.part(), ranks)
 	chunk := divideUp(max(stagedLeastChunk, divideUp(shard, stagedChunks)), line) * line
-	blocks := min(max(c.Blocks, 2), fit)
-	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{
+	blocks := min(max(c.Blocks, 2), k.fit)
+	return launch{kernel: k.kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{
 		h.handles(stagedToInbox), h.handles(stagedToOutput), in.peers(), c.Out.peers(), h.buffers[stagedInbox],
 		h.slot, chunk, c.part(), uint32(r.comm.Rank()), uint32(ranks),
 		h.buffers[stagedProgress], r.group.Watch,

@@ -80,29 +80,23 @@ const (
 
 // reach returns what an algorithm reaches.
 func (k Kind) reach(a algorithm) reach {
-	switch {
-	case a.payload != 0, a.through == bySlots, a.through == byPush && k == ReduceScatter:
-		return reachNothing
-	case a.through == byPush, a.through == byBulk:
-		return reachOutputs
-	case a.through != byKernel, k == AllReduce, k == Reduce:
-		return reachBoth
-	case k.Reduces():
-		return reachInputs
+	if m, ok := a.(mapped); ok {
+		return m.reach(k)
 	}
-	return reachOutputs
+	return reachBoth
 }
 
 // chooseUnprepared returns the algorithm of a call on any buffer: the tuning's first that
 // needs a copy on one side at most, or its first of all; or the choice of chooseLines.
 func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 	choice, ok, _ := r.look(c, func(a algorithm) bool {
-		return c.Kind.reach(a) != reachBoth || a.through == byKernel && r.comm.Size() == 1
+		_, here := a.(mapped)
+		return c.Kind.reach(a) != reachBoth || here && r.comm.Size() == 1
 	})
 	if !ok {
 		var err error
 		if choice, err = r.choose(c); err != nil {
-			return Choice{}, algorithm{}, err
+			return Choice{}, nil, err
 		}
 		if c.Kind == AllReduce && choice.Algorithm == "direct" {
 			choice.Algorithm, choice.Threads = "pushed", min(choice.Threads, boundedThreads)
@@ -129,11 +123,11 @@ func (r *Runner) chooseLines(c *Call) (Choice, bool) {
 		return Choice{}, false
 	}
 	a, err := c.Kind.algorithm(linesChoice.Algorithm)
-	if err != nil || r.capacity(a)*a.payload < r.staging.lines {
+	if err != nil || r.capacity(payloadLL128)*payloadLL128 < r.staging.lines {
 		return Choice{}, false
 	}
 	// Pieces of their parts do not lie in a row.
-	if spec := c.Kind.spec(); (spec.scattered || spec.gathered) && !spec.spread && !r.holds(c, a) {
+	if spec := c.Kind.spec(); (spec.scattered || spec.gathered) && !spec.spread && a.(mapped).piece(r, c) < c.part() {
 		return Choice{}, false
 	}
 	return linesChoice, true
@@ -143,20 +137,6 @@ func (r *Runner) chooseLines(c *Call) (Choice, bool) {
 // parts.
 func (r *Runner) pieces(part uint64, parts int) uint64 {
 	return piecesOf(part, r.staging.room/uint64(parts))
-}
-
-// packetPiece returns the bytes of the pieces of a call's part that inboxes hold, and of an
-// algorithm without packets all.
-func (r *Runner) packetPiece(c *Call, a algorithm) uint64 {
-	if a.payload == 0 || r.holds(c, a) {
-		return c.part()
-	}
-	return piecesOf(c.part(), r.capacity(a)*a.payload)
-}
-
-// holds reports whether the inboxes hold a call's packets at once.
-func (r *Runner) holds(c *Call, a algorithm) bool {
-	return a.inboxPackets(c.part(), uint64(r.comm.Size())) <= r.capacity(a)
 }
 
 // piecesOf returns the bytes of pieces of a part, at most so many: all alike but for the last

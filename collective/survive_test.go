@@ -373,9 +373,7 @@ func TestPrintsOfPlans(t *testing.T) {
 		if r.staging.in.peers() == r.staging.out.peers() {
 			t.Error("the all-reduce made no staging")
 		}
-		if err := plan.bindTo(ctx, nil); err != nil {
-			return err
-		}
+		plan.bindTo(nil)
 		if plan.validity.print != before {
 			t.Error("another call's staging has changed the broadcast's print")
 		}

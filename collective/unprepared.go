@@ -171,9 +171,8 @@ type plan struct {
 	r         *Runner
 	call      Call
 	algorithm algorithm
-	kernel    *gpu.Kernel
-	fit       int    // see kernel
-	inBytes   uint64 // that this rank's buffers must have; 0 where it has no such
+	kernel    launchable // none if the stagings' launches are prepared
+	inBytes   uint64     // that this rank's buffers must have; 0 where it has no such
 	outBytes  uint64
 	reach     reach
 	piece     uint64 // bytes of a part that are moved at a time
@@ -233,9 +232,7 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 		out = nil
 	}
 	p.in, p.out = in, out
-	if err := p.bind(); err != nil {
-		return err
-	}
+	p.bind()
 	p.buffers = append(p.buffers[:0], in, out)
 	p.matched = first
 	err := r.order.do(s, &p.orderedCall)
@@ -303,12 +300,10 @@ func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) err
 	if err == nil && c.Count > 0 {
 		err = p.load(ctx)
 	}
-	if err == nil {
-		err = p.bindTo(ctx, r.before.plans[key])
-	}
 	if err != nil {
 		return nil, wrap(r.comm, p.op, err)
 	}
+	p.bindTo(r.before.plans[key])
 	if len(r.plans) >= mostPlans {
 		clear(r.plans)
 		r.dropped = true
@@ -335,10 +330,11 @@ func (p *plan) choose() (err error) {
 	if c.Choice, p.algorithm, err = p.r.chooseUnprepared(c); err != nil {
 		return err
 	}
-	p.piece = p.r.packetPiece(c, p.algorithm)
-	p.reach = c.Kind.reach(p.algorithm)
-	if ranks == 1 && p.algorithm.onDevice() {
-		p.reach = reachNothing
+	p.reach, p.piece = c.Kind.reach(p.algorithm), c.part()
+	if m, ok := p.algorithm.(mapped); ok {
+		if p.piece = m.piece(p.r, c); ranks == 1 {
+			p.reach = reachNothing
+		}
 	}
 	// Other steps do not lie between two kernels.
 	c.Overlap = p.reach == reachNothing
@@ -347,63 +343,44 @@ func (p *plan) choose() (err error) {
 
 // load gets what the plan needs that is shared by plans. Collective, the first time.
 func (p *plan) load(ctx context.Context) (err error) {
-	r, ranks := p.r, p.r.comm.Size()
-	if p.algorithm.through == byPush {
-		if err := p.loadKernel(ctx); err != nil {
+	r, c, ranks := p.r, &p.call, p.r.comm.Size()
+	m, ok := p.algorithm.(mapped)
+	if ok {
+		if p.kernel, err = m.load(ctx, r, c); err != nil {
 			return err
 		}
-		if p.fit < 2 {
-			if p.algorithm, err = p.call.Kind.algorithm("direct"); err != nil {
+		if p.kernel.fit < m.about().blocks {
+			if p.algorithm, err = c.Kind.algorithm("direct"); err != nil {
 				return err
 			}
-			p.reach, p.call.Overlap = p.call.Kind.reach(p.algorithm), false
-		} else if err := r.needInbox(ctx); err != nil {
-			return err
+			p.reach, c.Overlap = c.Kind.reach(p.algorithm), false
+			m = p.algorithm.(mapped)
+			if p.kernel, err = m.load(ctx, r, c); err != nil {
+				return err
+			}
 		}
 	}
-	c := &p.call
 	switch p.reach {
 	case reachNothing:
-		if p.algorithm.through == bySlots {
-			_, err := r.rootedSlots(ctx, &p.call, nil, nil)
-			return err
-		}
-		return p.loadKernel(ctx)
+		return nil
 	case reachOutputs:
 		p.piece = r.pieces(c.part(), c.Kind.OutParts(ranks))
-		if spec := c.Kind.spec(); spec.scattered && !spec.strided && p.piece < c.part() {
-			break // pieces of the parts do not lie in a row
-		}
-		if _, err := r.side(ctx, forOut); err != nil {
-			return err
-		}
-		return p.loadKernel(ctx)
+		_, err = r.side(ctx, forOut)
+		return err
 	case reachInputs:
 		p.piece = r.pieces(c.part(), c.Kind.InParts(ranks))
-		if _, err := r.side(ctx, forIn); err != nil {
-			return err
-		}
-		return p.loadKernel(ctx)
+		_, err = r.side(ctx, forIn)
+		return err
 	}
-	p.reach = reachBoth
-	if c.Kind == Reduce && p.algorithm.through == byKernel {
+	if ok && c.Kind == Reduce {
 		p.piece = r.pieces(c.part(), 1)
-		if _, err := r.side(ctx, forIn); err != nil {
-			return err
+		if _, err = r.side(ctx, forIn); err == nil {
+			_, err = r.side(ctx, forOut)
 		}
-		if _, err := r.side(ctx, forOut); err != nil {
-			return err
-		}
-		return p.loadKernel(ctx)
+		return err
 	}
-	p.kernel = nil
+	p.kernel = launchable{}
 	return p.prepareStaged(ctx)
-}
-
-// loadKernel gets the kernel.
-func (p *plan) loadKernel(ctx context.Context) (err error) {
-	p.kernel, p.fit, err = p.r.kernel(ctx, &p.call, p.algorithm)
-	return err
 }
 
 // prepareStaged prepares the calls on the stagings themselves, for pieces and for the
@@ -422,7 +399,7 @@ func (p *plan) prepareStaged(ctx context.Context) error {
 		}
 		piece := *c
 		piece.Count = bytes / size
-		l, err := r.prepare(ctx, &piece, p.algorithm)
+		l, err := p.algorithm.prepare(ctx, r, &piece)
 		if err != nil {
 			return err
 		}
@@ -433,7 +410,7 @@ func (p *plan) prepareStaged(ctx context.Context) error {
 
 // bind makes the steps for the buffers of a call, unless they are the steps of the call
 // before.
-func (p *plan) bind() error {
+func (p *plan) bind() {
 	var from, to gpu.Ptr
 	if p.in != nil {
 		from = p.in.Ptr()
@@ -441,48 +418,36 @@ func (p *plan) bind() error {
 	if p.out != nil {
 		to = p.out.Ptr()
 	}
-	if p.call.Count == 0 || p.steps != nil && p.algorithm.through != bySlots && from == p.from && to == p.to {
-		return nil
+	if p.call.Count == 0 || p.steps != nil && from == p.from && to == p.to {
+		return
 	}
 	p.from, p.to, p.steps = from, to, nil
 	for at := uint64(0); at < p.call.part(); at += p.piece {
 		bytes := min(p.piece, p.call.part()-at)
-		var err error
 		switch p.reach {
 		case reachNothing:
-			err = p.local(at, bytes)
+			p.local(at, bytes)
 		case reachOutputs:
 			p.throughOutput(at, bytes)
 		case reachInputs:
 			p.throughInput(at, bytes)
 		default:
-			if p.kernel != nil {
+			if p.kernel.kernel != nil {
 				p.reducePiece(at, bytes)
 			} else {
 				p.throughBoth(at, bytes)
 			}
 		}
-		if err != nil {
-			p.steps = nil
-			return err
-		}
 	}
-	return nil
 }
 
 // local moves a piece by an algorithm that reaches no memory of peers.
-func (p *plan) local(at, bytes uint64) error {
-	if p.algorithm.through == bySlots {
-		l, err := p.r.rootedSlots(context.Background(), &p.call, p.in, p.out)
-		p.steps = append(p.steps, step{launch: &l})
-		return err
-	}
+func (p *plan) local(at, bytes uint64) {
 	var in, out devicecode.PeerMemory
 	me := p.me()
 	in.Set(me, p.from+gpu.Ptr(at))
 	out.Set(me, p.to+gpu.Ptr(at))
 	p.kernelStep(in, out, bytes)
-	return nil
 }
 
 // me returns this rank's index in the kernels' memories.
@@ -496,7 +461,7 @@ func (p *plan) throughOutput(at, bytes uint64) {
 	in, out := stage.peers(), stage.peers() // nobody reads a peer's input
 	in.Set(me, p.from+gpu.Ptr(at))
 	own := p.to + gpu.Ptr(at) // where this rank's own part of the piece belongs
-	if p.algorithm.through == byPush {
+	if _, pushes := p.algorithm.(*pushed); pushes {
 		p.pushPiece(in, out, own, at, bytes)
 		return
 	}
@@ -615,7 +580,7 @@ func (p *plan) kernelStep(in, out devicecode.PeerMemory, bytes uint64) {
 	c := p.call
 	c.stride = c.part()
 	c.Count = bytes / uint64(c.Type.Size())
-	l := p.r.launchOf(&c, p.algorithm, p.kernel, p.fit, in, out)
+	l := p.algorithm.(mapped).launch(p.r, &c, p.kernel, in, out)
 	p.steps = append(p.steps, step{launch: &l})
 }
 

@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"sync/atomic"
@@ -72,9 +71,9 @@ func printOf(of ...any) (f fingerprint) {
 
 // bindTo sets the plan's validity. before is the same call's plan in the group before, or nil. The
 // plan is loaded.
-func (p *plan) bindTo(ctx context.Context, before *plan) error {
+func (p *plan) bindTo(before *plan) {
 	r, c := p.r, p.call
-	of := []any{p.description, c.Choice, p.algorithm.name, p.reach, p.piece, p.fit}
+	of := []any{p.description, c.Choice, p.algorithm.about().name, p.reach, p.piece, p.kernel.fit}
 	for _, l := range p.staged {
 		if l != nil {
 			of = append(of, *l)
@@ -82,13 +81,7 @@ func (p *plan) bindTo(ctx context.Context, before *plan) error {
 	}
 	switch {
 	case c.Count == 0:
-	case p.algorithm.through == bySlots:
-		l, err := r.rootedSlots(ctx, &c, nil, nil)
-		if err != nil {
-			return err
-		}
-		of = append(of, l)
-	case p.kernel != nil:
+	case p.kernel.kernel != nil:
 		// Others' stagings are no part of it: which there are by now depends on the order of calls.
 		var in, out devicecode.PeerMemory
 		if p.reach == reachInputs || p.reach == reachBoth {
@@ -98,7 +91,7 @@ func (p *plan) bindTo(ctx context.Context, before *plan) error {
 			out = r.staging.out.peers()
 		}
 		c.stride, c.Count = c.part(), min(p.piece, c.part())/uint64(c.Type.Size())
-		of = append(of, r.launchOf(&c, p.algorithm, p.kernel, p.fit, in, out))
+		of = append(of, p.algorithm.(mapped).launch(r, &c, p.kernel, in, out))
 	}
 	var old *validity
 	if before != nil {
@@ -106,5 +99,4 @@ func (p *plan) bindTo(ctx context.Context, before *plan) error {
 	}
 	p.validity = r.validity(old, printOf(of...))
 	p.uses = []use{r, p.validity}
-	return nil
 }

@@ -1,0 +1,78 @@
+package collective
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// direct moves or reduces the parts between two barriers, each straight to its place, or by a rank that passes it on.
+type direct struct{ traits }
+
+// directly returns the algorithm direct, or another of a name that is done like it.
+func directly(name string) *direct { return &direct{traits{name: name, kernel: name}} }
+
+func (a *direct) reach(k Kind) reach {
+	switch {
+	case k == AllReduce, k == Reduce:
+		return reachBoth
+	case k.Reduces():
+		return reachInputs
+	}
+	return reachOutputs
+}
+
+func (a *direct) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
+	return prepareMapped(ctx, r, c, a)
+}
+
+func (a *direct) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
+	return r.kernel(ctx, c, a)
+}
+
+func (a *direct) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+	work := c.part() * uint64(r.comm.Size()) // the ranks share the blocks
+	if c.Kind.Reduces() {
+		work = r.shard(c)
+	}
+	return r.plain(c, k, c.blocks(work, 16, k.fit), in, out, c.Kind.spec().strided)
+}
+
+// plain returns a launch of so many blocks of a kernel that takes the memories, the bytes of a part, the root if
+// there is one, and if it is strided how far the parts lie apart.
+func (r *Runner) plain(c *Call, k launchable, blocks int, in, out devicecode.PeerMemory, strided bool) launch {
+	args := []any{r.group, in, out, c.part()}
+	if c.Kind.Rooted() {
+		args = append(args, uint32(c.Root))
+	}
+	if strided {
+		args = append(args, cmp.Or(c.stride, c.part()))
+	}
+	return launch{kernel: k.kernel, shape: r.grid(c, blocks), args: args}
+}
+
+// shard returns the most bytes of which one rank makes the result: of a reduce-scatter each its
+// part, of others one share each.
+func (r *Runner) shard(c *Call) uint64 {
+	if c.Kind == ReduceScatter {
+		return c.part()
+	}
+	return divideUp(c.part(), uint64(r.comm.Size()))
+}
+
+// blocks returns the size of the grid: a block for as much of the work as its threads carry at
+// once, in bytes, but no more than fit on the device, since they wait for their peers'.
+func (c *Call) blocks(work, perThread uint64, fit int) int {
+	most := uint64(min(c.Blocks, fit))
+	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most)))
+}
+
+// grid returns the shape of a launch of so many blocks, which may overlap with the
+// kernel before it.
+func (r *Runner) grid(c *Call, blocks int) gpu.LaunchConfig {
+	shape := gpu.Blocks(blocks, c.Threads)
+	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
+	return shape
+}
