@@ -1170,9 +1170,9 @@ typedef enum {
 // addresses for kernels: of device memory of any kind, at any alignment, which stays the
 // caller's and must live until the work has ended. All ranks make the same calls in the same
 // order, and the calls of a group are done in that order, whatever streams they are made on. A
-// call of 0 elements does nothing. The first call of a kind, type, operation, count and root waits
-// for the other ranks while it prepares, unless all have called mscclgo_collective_load for it; later
-// ones only queue. They may be captured.
+// call of 0 elements does nothing. The first call of a kind, type, operation and algorithm, which
+// the count decides on, waits for the other ranks while it prepares, unless all have called
+// mscclgo_collective_load for it; later ones only queue. They may be captured.
 //
 // Errors: MSCCLGO_INVALID for memory or a stream that is not of the group's device, memory
 // that is too short or freed, types, operations and roots that do not exist, and where another

@@ -17,7 +17,7 @@ type introduction struct {
 	carried                     bool // it comes by Reform
 	number, memories, preparedV uint64
 	calledV, groups             bool
-	plans                       []planKey // sorted
+	calls                       []callKey // sorted
 }
 
 // introduction returns this rank's. number is the number that it proposes for the runner.
@@ -26,20 +26,21 @@ func (r *Runner) introduction(details string, carried bool, number uint64) intro
 		details: details, carried: carried, number: number, memories: r.numbers, preparedV: r.preparedV,
 		calledV: r.before.calledV != nil, groups: r.before.groups != nil,
 	}
-	for key := range r.before.plans {
-		c.plans = append(c.plans, key)
+	for key := range r.before.calls {
+		c.calls = append(c.calls, key)
 	}
-	slices.SortFunc(c.plans, planKey.compare)
+	slices.SortFunc(c.calls, callKey.compare)
+	c.calls = c.calls[:min(len(c.calls), mostIntroduced)]
 	return c
 }
 
 // compare orders keys, alike on all ranks.
-func (k planKey) compare(o planKey) int {
+func (k callKey) compare(o callKey) int {
 	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.typ, o.typ), cmp.Compare(k.op, o.op), cmp.Compare(k.count, o.count), cmp.Compare(k.root, o.root))
 }
 
 func (c *introduction) encode() string {
-	w := wire.NewWriter(len(c.details) + 64 + len(c.plans)*planKeyBytes)
+	w := wire.NewWriter(len(c.details) + 64 + len(c.calls)*callKeyBytes)
 	w.String(c.details)
 	w.Bool(c.carried)
 	for _, v := range []uint64{c.number, c.memories, c.preparedV} {
@@ -47,8 +48,8 @@ func (c *introduction) encode() string {
 	}
 	w.Bool(c.calledV)
 	w.Bool(c.groups)
-	w.U32(uint32(len(c.plans)))
-	for _, k := range c.plans {
+	w.U32(uint32(len(c.calls)))
+	for _, k := range c.calls {
 		w.U8(uint8(k.kind))
 		w.U8(uint8(k.typ))
 		w.U8(uint8(k.op))
@@ -58,7 +59,10 @@ func (c *introduction) encode() string {
 	return string(w.Bytes())
 }
 
-const planKeyBytes = 15
+const (
+	callKeyBytes   = 15
+	mostIntroduced = 2 * mostCalls // calls that a rank tells of: those of plans, and those that are kept
+)
 
 func decodeIntroduction(text string) (c introduction, err error) {
 	r := wire.NewReader([]byte(text))
@@ -68,11 +72,11 @@ func decodeIntroduction(text string) (c introduction, err error) {
 	}
 	c.calledV, c.groups = r.Bool(), r.Bool()
 	n := r.U32()
-	if n > mostPlans {
-		return c, fmt.Errorf("it has %d calls prepared, more than %d", n, mostPlans)
+	if n > mostIntroduced {
+		return c, fmt.Errorf("it has %d calls, more than %d", n, mostIntroduced)
 	}
 	for range n {
-		c.plans = append(c.plans, planKey{kind: Kind(r.U8()), typ: Type(r.U8()), op: Op(r.U8()), count: r.U64(), root: int(r.U32())})
+		c.calls = append(c.calls, callKey{kind: Kind(r.U8()), typ: Type(r.U8()), op: Op(r.U8()), count: r.U64(), root: int(r.U32())})
 	}
 	return c, r.End()
 }
@@ -101,11 +105,11 @@ func (r *Runner) introduceAll(ctx context.Context, mine introduction, failed err
 		}
 		all.memories, all.preparedV = max(all.memories, c.memories), max(all.preparedV, c.preparedV)
 		all.calledV, all.groups = all.calledV || c.calledV, all.groups || c.groups
-		all.plans = append(all.plans, c.plans...)
+		all.calls = append(all.calls, c.calls...)
 	}
-	slices.SortFunc(all.plans, planKey.compare)
-	all.plans = slices.Compact(all.plans)
-	all.plans = all.plans[:min(len(all.plans), mostPlans)]
+	slices.SortFunc(all.calls, callKey.compare)
+	all.calls = slices.Compact(all.calls)
+	all.calls = all.calls[:min(len(all.calls), mostIntroduced)]
 	return all, nil
 }
 

@@ -12,7 +12,7 @@ import (
 func FuzzMessages(f *testing.F) {
 	c := introduction{
 		details: "4096 bytes of scratch", carried: true, number: 2, memories: 3, preparedV: 4, groups: true,
-		plans: []planKey{{kind: AllReduce, typ: F16, op: Max, count: 1 << 40}, {kind: Broadcast, count: 1, root: 7}},
+		calls: []callKey{{kind: AllReduce, typ: F16, op: Max, count: 1 << 40}, {kind: Broadcast, count: 1, root: 7}},
 	}
 	f.Add([]byte(c.encode()))
 	links := fabricOf(f, "switches", 0, 2)

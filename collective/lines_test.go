@@ -77,7 +77,7 @@ func TestLines(t *testing.T) {
 						if err := gpu.CopyIn(in, data); err != nil {
 							return err
 						}
-						if err := r.call(s, out, in, planKey{kind: kind, typ: U8, count: count, root: 1}); err != nil {
+						if err := r.call(s, out, in, callKey{kind: kind, typ: U8, count: count, root: 1}); err != nil {
 							return err
 						}
 						if err := comm.Synchronize(ctx, s); err != nil {
@@ -110,7 +110,7 @@ func TestLines(t *testing.T) {
 							return fmt.Errorf("call %d on rank %d (-want +got):\n%.2000s", call, rank, diff)
 						}
 					}
-					for _, p := range r.plans {
+					for _, p := range r.calls {
 						if p.algorithm.about().name != "LL128" || len(p.steps) != steps {
 							return fmt.Errorf("%v is done by %s in %d steps", p.op, p.algorithm.about().name, len(p.steps))
 						}

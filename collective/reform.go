@@ -19,6 +19,7 @@ type earlier struct {
 	memories map[purpose]*Memory // of the runner's own
 	paths    map[pathKey]*hostPath
 	plans    map[planKey]*plan
+	calls    map[callKey]bool // that the next group prepares: the first of each plan, and the latest
 	calledV  *validity
 	groups   *validity
 }
@@ -68,7 +69,7 @@ func (r *Runner) retire() error {
 	r.generation.Add(1)
 	h := &r.before
 	if h.memories == nil {
-		h.memories, h.paths, h.plans = map[purpose]*Memory{}, map[pathKey]*hostPath{}, map[planKey]*plan{}
+		h.memories, h.paths, h.plans, h.calls = map[purpose]*Memory{}, map[pathKey]*hostPath{}, map[planKey]*plan{}, map[callKey]bool{}
 	}
 	if !r.joining { // else h has them already
 		h.comm, h.group, h.number = r.comm, r.group, r.number
@@ -78,7 +79,10 @@ func (r *Runner) retire() error {
 		delete(r.memories, m)
 	}
 	for key, p := range r.plans {
-		h.plans[key] = p
+		h.plans[key], h.calls[p.first] = p, true
+	}
+	for key := range r.calls {
+		h.calls[key] = true
 	}
 	if r.calledV != nil {
 		h.calledV = r.calledV
@@ -89,6 +93,7 @@ func (r *Runner) retire() error {
 	r.inbox, r.slots, r.staging.in, r.staging.out, r.calledV = nil, nil, nil, nil, nil
 	r.groups = r.groups.retired()
 	clear(r.plans)
+	clear(r.calls)
 	clear(r.modules)
 	clear(r.fits)
 	var errs []error
@@ -194,14 +199,16 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 	if err := r.prepareAll(ctx, all); err != nil {
 		return false, err
 	}
-	captured = carried && comm.Rank() == h.comm.Rank() && comm.Size() == h.comm.Size() && group == h.group && r.number == h.number && !r.dropped
+	captured = carried && comm.Rank() == h.comm.Rank() && comm.Size() == h.comm.Size() && group == h.group && r.number == h.number
 	for _, p := range h.plans {
 		captured = captured && !p.validity.left()
 	}
 	for _, t := range []*validity{h.calledV, h.groups} {
 		captured = captured && (t == nil || !t.left())
 	}
-	h.plans, h.calledV, h.groups = map[planKey]*plan{}, nil, nil
+	h.calledV, h.groups = nil, nil
+	clear(h.plans)
+	clear(h.calls)
 	r.prepared = prepared{} // all ranks have completed as many
 	return captured, nil
 }
@@ -211,13 +218,14 @@ func (r *Runner) prepareAll(ctx context.Context, all introduction) error {
 	if !all.carried {
 		return nil
 	}
-	for _, key := range all.plans {
+	for _, key := range all.calls {
 		// A call that cannot be made in this group, such as one whose root is not there, is dropped.
-		if p := (&plan{r: r, call: key.call()}); p.choose() != nil {
+		c, err := r.newCall(key)
+		if err != nil {
 			continue
 		}
-		if _, err := r.newPlan(ctx, key, func(*plan) error { return nil }); err != nil {
-			return err
+		if err := r.plan(ctx, c); err != nil {
+			return wrap(r.comm, c.op, err)
 		}
 	}
 	if all.calledV {

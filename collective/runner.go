@@ -65,7 +65,7 @@ type Runner struct {
 
 	mu        sync.Mutex
 	plans     map[planKey]*plan
-	dropped   bool // plans were dropped
+	calls     map[callKey]*anyCall // of the latest counts and roots
 	staging   staging
 	modules   map[string]*module // by unit, that all ranks have loaded
 	loads     map[string]*module // all, by unit and options
@@ -111,7 +111,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 	}
 	r := &Runner{
 		machine: machine, arch: arch, scratch: o.Scratch, tuning: o.Tuning, room: pushedInbox, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
-		plans: map[planKey]*plan{}, staging: staging{lines: leastLines},
+		plans: map[planKey]*plan{}, calls: map[callKey]*anyCall{}, staging: staging{lines: leastLines},
 		modules: map[string]*module{}, loads: map[string]*module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
 	}

@@ -133,12 +133,6 @@ func (r *Runner) chooseLines(c *Call) (Choice, bool) {
 	return linesChoice, true
 }
 
-// pieces returns the bytes of the pieces of a part that go through a staging of so many
-// parts.
-func (r *Runner) pieces(part uint64, parts int) uint64 {
-	return piecesOf(part, r.staging.room/uint64(parts))
-}
-
 // piecesOf returns the bytes of pieces of a part, at most so many: all alike but for the last
 // one, and a multiple of a line. Shards of an all-reduce thus start in lines as the shards of
 // whole buffers do.

@@ -363,18 +363,22 @@ func TestPrintsOfPlans(t *testing.T) {
 		if err := r.Broadcast(stream, b, b, 100, I32, 0); err != nil {
 			return err
 		}
-		var plan *plan
-		for _, plan = range r.plans {
+		var c *anyCall
+		for _, c = range r.calls {
 		}
-		before := plan.validity.print
+		before := c.plan.validity.print
 		if err := r.AllReduce(stream, b, b, 100, I32, Sum); err != nil {
 			return err
 		}
 		if r.staging.in.peers() == r.staging.out.peers() {
 			t.Error("the all-reduce made no staging")
 		}
-		plan.bindTo(nil)
-		if plan.validity.print != before {
+		delete(r.plans, c.planKey())
+		again, err := r.newPlan(ctx, c)
+		if err != nil {
+			return err
+		}
+		if again.validity.print != before {
 			t.Error("another call's staging has changed the broadcast's print")
 		}
 		return errors.Join(stream.Synchronize(ctx), stream.Close())

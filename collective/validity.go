@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -67,36 +66,4 @@ func printOf(of ...any) (f fingerprint) {
 	}
 	h.Sum(f[:0])
 	return f
-}
-
-// bindTo sets the plan's validity. before is the same call's plan in the group before, or nil. The
-// plan is loaded.
-func (p *plan) bindTo(before *plan) {
-	r, c := p.r, p.call
-	of := []any{p.description, c.Choice, p.algorithm.about().name, p.reach, p.piece, p.kernel.fit}
-	for _, l := range p.staged {
-		if l != nil {
-			of = append(of, *l)
-		}
-	}
-	switch {
-	case c.Count == 0:
-	case p.kernel.kernel != nil:
-		// Others' stagings are no part of it: which there are by now depends on the order of calls.
-		var in, out devicecode.PeerMemory
-		if p.reach == reachInputs || p.reach == reachBoth {
-			in = r.staging.in.peers()
-		}
-		if p.reach == reachOutputs || p.reach == reachBoth {
-			out = r.staging.out.peers()
-		}
-		c.stride, c.Count = c.part(), min(p.piece, c.part())/uint64(c.Type.Size())
-		of = append(of, p.algorithm.(mapped).launch(r, &c, p.kernel, in, out))
-	}
-	var old *validity
-	if before != nil {
-		old = before.validity
-	}
-	p.validity = r.validity(old, printOf(of...))
-	p.uses = []use{r, p.validity}
 }

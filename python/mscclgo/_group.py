@@ -628,8 +628,8 @@ class Group(Owner):
 
         This and the methods below queue their work on the stream and return, on tensors of the host once it
         is done unless a stream is given: see Group. All ranks make the
-        same calls in the same order. The first call of a kind, type, operation and size waits for
-        the other ranks while it prepares: call load_collective, or make it once, before you capture it.
+        same calls in the same order. The first call of a kind, type, operation and algorithm, which the size decides
+        on, waits for the other ranks while it prepares: call load_collective, or make it once, before you capture it.
         """
         self._collect("all_reduce", tensor if output is None else output, tensor, (1, 1), operation("all_reduce", op), stream=stream)
 

@@ -1,0 +1,157 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+)
+
+// plan is how calls on any buffers are done of a kind, type, operation and choice. Counts and roots are arguments. A
+// rank keeps all its plans, of which there are as few as choices in a tuning.
+type plan struct {
+	r         *Runner
+	algorithm algorithm // nil of calls of 0 elements
+	reach     reach
+	call      Call       // on the stagings, if peers reach inputs and outputs there
+	kernel    launchable // none if the stagings' launches are prepared
+	room      uint64     // bytes of a staging
+	first     callKey    // the call that made it
+	validity  *validity
+}
+
+// planKey is what a plan is for.
+type planKey struct {
+	kind Kind
+	typ  Type
+	op   Op
+	Choice
+}
+
+func (c *anyCall) planKey() planKey {
+	return planKey{c.call.Kind, c.call.Type, c.call.Op, c.call.Choice}
+}
+
+// newPlan makes and keeps the plan of a call. The caller holds mu. Collective.
+func (r *Runner) newPlan(ctx context.Context, c *anyCall) (*plan, error) {
+	key := c.planKey()
+	p := &plan{r: r, algorithm: c.algorithm, first: c.key()}
+	// The launches of the plan's calls are as this call's, of a line, but for counts and roots.
+	p.call = Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: line / uint64(key.typ.Size()), Choice: key.Choice}
+	var example launch
+	if p.algorithm != nil {
+		var err error
+		if example, err = p.load(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var old *validity
+	if before := r.before.plans[key]; before != nil {
+		old = before.validity
+	}
+	p.validity = r.validity(old, p.print(example))
+	r.plans[key] = p
+	r.prepared.made(func() error {
+		delete(r.plans, key)
+		clear(r.calls) // which this rank makes again
+		return nil
+	})
+	return p, nil
+}
+
+// load gets what calls of the plan share, and returns the launch of one. Collective.
+func (p *plan) load(ctx context.Context) (example launch, err error) {
+	r, c := p.r, &p.call
+	m, here := p.algorithm.(mapped)
+	if here {
+		if p.kernel, err = m.load(ctx, r, c); err == nil && p.kernel.fit < m.about().blocks {
+			if p.algorithm, err = c.Kind.algorithm("direct"); err != nil {
+				return launch{}, err
+			}
+			m = p.algorithm.(mapped)
+			p.kernel, err = m.load(ctx, r, c)
+		}
+		if err != nil {
+			return launch{}, err
+		}
+	}
+	p.reach, p.room = c.Kind.reach(p.algorithm), r.staging.room
+	if here && r.comm.Size() == 1 {
+		p.reach = reachNothing
+	}
+	if p.reach == reachBoth && !(here && c.Kind == Reduce) {
+		p.kernel = launchable{}
+		if p.room, err = r.sides(ctx, c); err != nil {
+			return launch{}, err
+		}
+		return p.algorithm.prepare(ctx, r, c)
+	}
+	// Others' stagings are no part of the example: which there are by now depends on the order of calls.
+	var in, out devicecode.PeerMemory
+	if p.reach == reachInputs || p.reach == reachBoth {
+		if _, err := r.side(ctx, forIn); err != nil {
+			return launch{}, err
+		}
+		in = r.staging.in.peers()
+	}
+	if p.reach == reachOutputs || p.reach == reachBoth {
+		if _, err := r.side(ctx, forOut); err != nil {
+			return launch{}, err
+		}
+		out = r.staging.out.peers()
+	}
+	return m.launch(r, c, p.kernel, in, out), nil
+}
+
+// print returns what tells the launches of the plan's calls from the launches of other plans, and of other groups: what
+// they have in common, and what the choice and the pieces of a call go by.
+func (p *plan) print(example launch) fingerprint {
+	r := p.r
+	of := []any{r.name, p.first.kind, p.first.typ, p.first.op, p.call.Choice, p.reach, p.kernel.fit, p.room, example}
+	if p.algorithm != nil {
+		of = append(of, p.algorithm.about().name)
+	}
+	of = append(of, r.link, r.lines, r.group.ScratchSize, r.comm.Hosts())
+	if r.fabric != nil {
+		of = append(of, *r.fabric)
+	}
+	return printOf(of...)
+}
+
+// take has a call be done by the plan.
+func (p *plan) take(c *anyCall) error {
+	r, part := p.r, c.call.part()
+	c.plan, c.uses = p, []use{r, p.validity}
+	if p.algorithm == nil {
+		return nil
+	}
+	// Other steps do not lie between two kernels.
+	c.call.Overlap = p.reach == reachNothing
+	ranks := r.comm.Size()
+	switch {
+	case p.reach == reachNothing:
+		c.piece = p.algorithm.(mapped).piece(r, &c.call)
+	case p.reach == reachOutputs:
+		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.OutParts(ranks)))
+	case p.reach == reachInputs:
+		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.InParts(ranks)))
+	default:
+		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.Parts(ranks)))
+	}
+	if p.kernel.kernel != nil {
+		return nil
+	}
+	c.call.In, c.call.Out, c.call.InPlace = p.call.In, p.call.Out, p.call.InPlace
+	for i, bytes := range []uint64{min(c.piece, part), part % c.piece} {
+		if bytes == 0 {
+			continue
+		}
+		piece := c.call
+		piece.Count = bytes / uint64(piece.Type.Size())
+		l, err := p.algorithm.prepare(context.Background(), r, &piece)
+		if err != nil {
+			return err
+		}
+		c.staged[i] = &l
+	}
+	return nil
+}
