@@ -1,5 +1,5 @@
-// Sets of channels, MemoryChannelSet and PortChannelSet: one rank's channels to all its
-// peers, which a kernel takes by value.
+// Sets of channels, MemoryChannelSet and PortChannelSet: one rank's channels to all its peers. A
+// kernel takes them by value.
 //
 //   auto& channel = set.to(peer, blockIdx.x);
 //
@@ -12,8 +12,8 @@
 namespace mscclgo {
 namespace detail {
 
-// channelOf returns a channel of a set. An index outside the set ends the kernel where
-// MSCCLGO_CHECK is defined.
+// channelOf returns a channel of a set. An index outside the set ends the kernel, with checks
+// (check.cuh).
 template <class Set>
 MSCCLGO_DEVICE auto channelOf(const Set& set, uint32_t peer, uint32_t channel, Site site)
     -> decltype(*set.handles) {

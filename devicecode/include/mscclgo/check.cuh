@@ -1,10 +1,10 @@
-// Checks of what a kernel does with the library: ranges, grids, shapes of blocks. They are
-// made where MSCCLGO_CHECK is defined: on the emulated device always, on GPUs with
-// devicecode.Options.Check. Elsewhere nothing is left of them. FaultText and report are there
-// in every build: some kernels report what they find wrong themselves.
+// Checks of a kernel's use of the library: ranges, grids, shapes of blocks. They are made where
+// MSCCLGO_CHECK is defined: on the emulated device always, on GPUs with devicecode.Options.Check.
+// Elsewhere they cost nothing. FaultText and report are there in every build: some kernels report
+// faults themselves.
 //
 // A check that fails ends the kernel with block, thread, what is wrong, and the line of the
-// kernel's call: a function that checks takes it as its last argument, which the caller leaves
+// kernel's call: a function that checks takes a Site as its last argument, and the caller leaves it
 // out.
 #pragma once
 
@@ -80,9 +80,8 @@ class FaultText {
   char* end_;
 };
 
-// report gives the host a text: the group fails with that as its error. peer is the rank that it
-// concerns, or kNoPeer. One thread of a group calls it, once; with checks, the one that claimFault
-// has chosen.
+// report gives the host a text: the group's error. peer is the rank that it concerns, or kNoPeer.
+// One thread of a group calls it, once; with checks, the one that claimFault has chosen.
 template <class... Parts>
 inline __device__ __noinline__ void report(GroupStatus* status, uint32_t peer, Parts... parts) {
   FaultText text(status->fault);
@@ -109,15 +108,15 @@ inline __device__ __noinline__ bool claimFault(GroupStatus* status) {
   uint32_t none = 0;
   return __atomic_compare_exchange_n(&status->faulted, &none, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 #else
-  // In device memory, as not every bus lets a GPU do read-modify-writes on host memory.
+  // In device memory, since not every bus lets a GPU do read-modify-writes on host memory.
   static unsigned int claimed;
   (void)status;
   return atomicExch(&claimed, 1) == 0;
 #endif
 }
 
-// waitFailed reports whether the group has failed, or a wait of this rank's kernels has timed out: threads
-// whose waits fail may end, and leave the others of their block to themselves.
+// waitFailed reports whether the group has failed, or a wait of this rank's kernels has timed out:
+// threads may end at a failed wait, without the others of their block.
 MSCCLGO_DEVICE bool waitFailed(const GroupStatus* status) {
   return status != nullptr && (load<Scope::System, Order::Relaxed>(&status->aborted) != 0 ||
                                load<Scope::System, Order::Relaxed>(&status->firstFailed) != 0);
@@ -134,15 +133,15 @@ inline void failWith(Parts... parts) {
 }
 #endif
 
-// fault ends the kernel: what was wrong, words and numbers in turn, goes with block,
-// thread and line to the group's status, where the host finds it. peer is the rank that it
-// concerns, or kNoPeer. Any thread may call it. It does not return.
+// fault ends the kernel. It writes what was wrong, words and numbers in turn, with block, thread
+// and line to the group's status, for the host. peer is the rank that it concerns, or kNoPeer. Any
+// thread may call it. It does not return.
 template <class... Parts>
 inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Site site, Parts... parts) {
   GroupStatus* status = watch.status;
   if (status != nullptr && claimFault(status)) report(status, peer, parts..., site);
-  // Whoever writes the text must not be ended by another thread's failure. A launch of another
-  // module may have claimed another group's status, so that this is bounded.
+  // The thread that writes the text must not be ended by another thread's failure. The wait is
+  // bounded, as a launch of another module may have claimed another group's status.
   const uint64_t start = nanoseconds();
   while (status != nullptr && load<Scope::System, Order::Relaxed>(&status->faulted) != kFaultTold &&
          nanoseconds() - start < 100000000) {
@@ -162,11 +161,10 @@ inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Site site,
 namespace mscclgo {
 namespace detail {
 
-// reportOnce is report for kernels without checks too, and any thread may call it: only the first
-// of those with the same word does anything, and it does nothing behind another fault. What it reports may
-// have come of a kernel that ended early, by a wait that timed out on any rank: it waits until the host
-// has had the time to tell that first. The word is 0 at first, in memory of this device that no other
-// group's kernels use.
+// reportOnce is report for kernels without checks too. Any thread may call it: only the first call
+// with the same word does anything, and none does after another fault. The cause may be a kernel
+// that ended early at a failed wait, on any rank; so it first gives the host the time to report
+// that. The word is 0 at first, in memory of this device that no other group's kernels use.
 template <class... Parts>
 inline __device__ __noinline__ void reportOnce(uint64_t* reported, GroupStatus* status, uint32_t peer,
                                                Parts... parts) {
@@ -187,8 +185,8 @@ inline __device__ __noinline__ void reportOnce(uint64_t* reported, GroupStatus* 
 namespace mscclgo {
 namespace detail {
 
-// checkTogether ends the kernel, where races are looked for, if the lanes of a warp make a call at different
-// lines. All of them make it.
+// checkTogether, for the race finder, ends the kernel if the lanes of a warp make a call at
+// different lines. All of them make it.
 MSCCLGO_DEVICE void checkTogether(const char* function, Site site) {
 #if defined(MSCCLGO_EMU_RACE)
   const uint32_t first = __shfl_sync(0xffffffffu, site.line, 0);

@@ -14,8 +14,8 @@ namespace mscclgo {
 MSCCLGO_DEVICE uint64_t firstThread() { return uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 MSCCLGO_DEVICE uint64_t allThreads() { return uint64_t(gridDim.x) * blockDim.x; }
 
-// checkShape ends the kernel where grid or block have more than one dimension, or blocks
-// are not made of whole `together` threads, if MSCCLGO_CHECK is defined; see check.cuh.
+// checkShape ends the kernel if grid or block has more than one dimension, or the threads of a
+// block are not a multiple of `together` (check.cuh).
 MSCCLGO_DEVICE void checkShape(const GroupHandle& group, const char* what, uint32_t together = 1,
                                Site site = Site::here()) {
 #if defined(MSCCLGO_CHECK)
@@ -40,7 +40,7 @@ struct Elements {
 
   static constexpr uint32_t kBits = 48;  // the others are 0
 
-  // of returns elements of a type, number << 3 | log2 of its size, that take so many bytes.
+  // of returns so many bytes of elements of a type, which is number << 3 | log2 of its size.
   MSCCLGO_DEVICE static Elements of(uint32_t type, uint64_t bytes) { return {uint64_t(type) << 40 | bytes}; }
   MSCCLGO_DEVICE uint64_t bytes() const { return what & ((uint64_t(1) << 40) - 1); }
   MSCCLGO_DEVICE uint64_t count() const { return bytes() >> (what >> 40 & 7); }
@@ -67,17 +67,17 @@ struct Elements {
   }
 };
 
-// peer returns the rank that lies k ahead, k at most the number of ranks. Loops over
-// peers use it: each rank then begins with another peer, and no link is crowded.
+// peer returns the rank that lies k ahead, where k is at most the number of ranks. Loops over peers
+// use it, so that each rank begins with another peer, and no link is crowded.
 MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
   uint32_t to = group.rank + k;
   return to < group.size ? to : to - group.size;
 }
 
-// forEachRank divides the blocks of a one-dimensional grid among the ranks, so that all
-// are served at the same time, and calls serve(rank, thread, threads): the calling thread
-// is number `thread` of the `threads` that serve the rank. Where there are fewer blocks
-// than ranks, a block serves several ranks, one after the other. All threads call it.
+// forEachRank divides the blocks of a one-dimensional grid among the ranks, and so serves all at
+// the same time. It calls serve(rank, thread, threads): the caller is number `thread` of `threads`
+// threads of the rank. Where there are fewer blocks than ranks, a block serves several ranks, one
+// after the other. All threads call it.
 template <class Serve>
 MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve, Site site = Site::here()) {
   checkShape(group, "forEachRank", 1, site);
@@ -87,38 +87,37 @@ MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve, Site site
   }
 }
 
-// Place is where data lie of which a packet carries a part, and the packet's number among those
-// that carry them.
+// Place is the place of some data, and the number of one of the packets that carry them.
 template <class Byte>
 struct Place {
   Byte* data;
   uint32_t packet;
 };
 
-// Packing is how packets carry data of some size: packet i has those from byte i * kPayload on,
-// and the last one what is left. All threads that carry a packet together call it together.
+// Packing is how packets carry data of some size: packet i has the data from byte i * kPayload on,
+// and the last packet has the rest. All threads that carry a packet together call it together.
 template <class Packet>
 class Packing {
  public:
   using Piece = mscclgo::Piece<Packet>;
 
-  // Data of `bytes` bytes, that begin whole multiples of `bytes` after in or out.
+  // Data of `bytes` bytes, which begin at multiples of `bytes` after in or out.
   MSCCLGO_DEVICE Packing(const void* in, const void* out, uint64_t bytes) : Packing(in, out, bytes, bytes) {}
-  // Data that begin whole multiples of `stride` bytes after in or out.
+  // Data that begin at multiples of `stride` bytes after in or out.
   MSCCLGO_DEVICE Packing(const void* in, const void* out, uint64_t bytes, uint64_t stride)
       : bytes_(bytes),
         whole_((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(out) | bytes | stride) %
                    sizeof(typename Piece::Word) ==
                0) {}
 
-  // packets returns how many packets there are. 32 bits count those of any scratch.
+  // packets returns how many packets there are. 32 bits are enough for any scratch.
   MSCCLGO_DEVICE uint32_t packets() const { return uint32_t(divideUp(bytes_, Piece::kPayload)); }
 
-  // whole reports whether there are only whole words, which are aligned. loadWhole and
-  // storeWhole are load and store for that.
+  // whole reports whether all words are whole and aligned. loadWhole and storeWhole are load and
+  // store for such data.
   MSCCLGO_DEVICE bool whole() const { return whole_; }
 
-  // load returns what a packet carries, and store puts it in its place.
+  // load returns a packet's data, and store puts them in their place.
   MSCCLGO_DEVICE Piece load(Place<const uint8_t> from) const {
     if (whole_) return loadWhole(from);
     Piece piece;
@@ -147,22 +146,20 @@ class Packing {
   bool whole_;
 };
 
-// Inboxes are the packets of one call: every rank has an inbox for each other rank. All
-// threads of a one-dimensional grid make one, begin the call, use it, and call end().
+// Inboxes are the packets of one call: every rank has an inbox for each other rank. All threads of
+// a one-dimensional grid make an object, begin the call, use it, and call end().
 //
-// Calls use two halves of the scratch in turn, by the parity of the epoch, so that no call
-// waits until its packets have been read. That is safe if no rank ends a call before every
-// rank has begun it: a rank that begins call e then knows that all have begun call e - 1,
-// and so have ended call e - 2, which used the same half. A collective in which each rank's
-// result depends on all ranks keeps this rule by itself. Others need a relaxedBarrier() of
-// the group in each call.
+// Calls use the first or the second half of the scratch, by the parity of the epoch, so that no
+// call waits until its packets have been read. This is safe if no rank ends a call before every
+// rank has begun it. A rank that begins call e then knows that all have begun call e - 1, and have
+// ended call e - 2, which used the same half. A collective keeps this rule by itself if each rank's
+// result depends on all ranks. Others need a relaxedBarrier() of the group in each call.
 //
 // LL8 and LL16 packets share the first quarter of the scratch. LL128 packets have the
 // rest.
 //
-// The time of a small call is that of accesses that wait for one another, so what can go
-// together does: the loads of what several ranks are sent, and the looks at what came from
-// them.
+// A small call takes the time of its accesses in turn, so accesses that can go together do: the
+// loads of the data for several ranks, and the looks at their packets.
 template <class Packet>
 class Inboxes {
  public:
@@ -171,13 +168,13 @@ class Inboxes {
   // kAtOnce is how many other ranks a thread serves at once, as registers allow.
   static constexpr uint32_t kAtOnce = kThreads > 1 && kOthersAtOnce > 4 ? 4 : kOthersAtOnce;
 
-  // Pieces are those of kAtOnce ranks.
+  // Pieces are the pieces of kAtOnce ranks.
   struct Pieces {
     Piece of[kAtOnce];
   };
 
-  // The inboxes of the group's current call. It accesses no memory, so that kernels make it
-  // before awaitPrevious().
+  // The inboxes of the group's current call. This accesses no memory, so kernels make it before
+  // awaitPrevious().
   MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group, Site site = Site::here())
       : group_(group), span_(group.watch.trace()) {
     checkShape(group, "Inboxes", kThreads, site);
@@ -199,8 +196,8 @@ class Inboxes {
   }
 
 #if defined(MSCCLGO_EMU)
-  // It ends the kernel where the call has not ended though no wait has failed: the next would take its
-  // packets for its own. A group that has failed ends no calls.
+  // It ends the kernel if the call has not ended though no wait has failed: the next call would
+  // read its packets. A group that has failed ends no calls.
   MSCCLGO_DEVICE ~Inboxes() {
     if (epoch_ == 0 || emu::self()->calls != before_) return;
     const GroupStatus* status = group_.watch.status;
@@ -213,7 +210,7 @@ class Inboxes {
   }
 #endif
 
-  // begin learns the call's number. Every thread calls it first, after awaitPrevious(), or
+  // begin reads the call's number. Every thread calls it first, after awaitPrevious(), or calls
   // sendFirst(), which does both. It does nothing the second time.
   MSCCLGO_DEVICE void begin(Site site = Site::here()) {
     if (epoch_ != 0) return;
@@ -225,13 +222,13 @@ class Inboxes {
 #endif
   }
 
-  // relaxedBarrier is that of the group, the kernel's first, and waits for no load.
+  // relaxedBarrier is the group's, for the kernel's first barrier. It waits for no load.
   MSCCLGO_DEVICE WaitResult relaxedBarrier(Site site = Site::here()) const {
     return group_.relaxedBarrier(arrived_, site);
   }
 
-  // first returns the packet that a thread begins with, stride how far the next one is,
-  // and lane the thread's number within a packet.
+  // first returns the number of a thread's first packet, stride the distance to its next one, and
+  // lane the thread's number within a packet.
   MSCCLGO_DEVICE static uint32_t first() { return uint32_t(firstThread()) / kThreads; }
   MSCCLGO_DEVICE static uint32_t stride() { return uint32_t(allThreads()) / kThreads; }
   MSCCLGO_DEVICE static uint32_t lane() { return threadIdx.x % kThreads; }
@@ -252,15 +249,15 @@ class Inboxes {
     });
   }
 
-  // loadEach returns what the first ranks that sendEach() sends to are sent: for the call's first
-  // packet, whose data can then be on their way with the call's number.
+  // loadEach returns the data for the first ranks of sendEach(). With the call's first packet, they
+  // are loaded together with the call's number.
   template <class PlaceOf>
   MSCCLGO_DEVICE Pieces loadEach(const Packing<Packet>& packing, PlaceOf place) const {
     return loadSome(1, packing, place);
   }
 
-  // sendEach sends every other rank a packet of its own, that of place(to), unless there is none of
-  // that number. pieces are what loadEach() returned.
+  // sendEach sends each other rank the packet at place(to), unless there is none of that number.
+  // pieces are the result of loadEach().
   template <class PlaceOf>
   MSCCLGO_DEVICE void sendEach(uint32_t index, const Packing<Packet>& packing, PlaceOf place,
                                const Pieces& pieces, Site site = Site::here()) const {
@@ -292,8 +289,7 @@ class Inboxes {
   }
 
   // receiveEach waits for packet `index` of every other rank and stores it at place(from), unless
-  // there is none of the number there, as there may not be of the last ranks. It reports whether
-  // all came.
+  // there is none of that number, as for the last ranks. It reports whether all came.
   template <class PlaceOf>
   MSCCLGO_DEVICE bool receiveEach(uint32_t index, const Packing<Packet>& packing, PlaceOf place,
                                   Site site = Site::here()) const {
@@ -339,8 +335,8 @@ class Inboxes {
       uint32_t n = group_.size - 1 - base < kAtOnce ? group_.size - 1 - base : kAtOnce;
       Piece pieces[kAtOnce];
       if (!receiveSome(base, n, index, pieces, site)) return false;
-      // This rank's piece goes in front of those of higher ranks. It is number `own` here, if it
-      // is among these, or behind the last.
+      // This rank's piece goes before the pieces of higher ranks. It is number `own` here, if it is
+      // among these, or after the last.
       uint32_t own = group_.rank - base;
       bool among = own < n || (own == n && base + n + 1 == group_.size);
 #pragma unroll
@@ -365,9 +361,9 @@ class Inboxes {
     return ok;
   }
 
-  // exchange calls send(i, load(i)) and receive(i) for each of a thread's packets. The sends are
-  // kAhead packets ahead, so that some travel while others are received. It ends early
-  // and returns false where receive() does.
+  // exchange calls send(i, load(i)) and receive(i) for each of a thread's packets. It sends kAhead
+  // packets ahead, so that some travel while others are received. It returns false as soon as
+  // receive() does.
   template <class Load, class Send, class Receive>
   MSCCLGO_DEVICE bool exchange(uint32_t packets, Load load, Send send, Receive receive,
                                Site site = Site::here()) {
@@ -375,10 +371,10 @@ class Inboxes {
     return goOn(packets, load, send, receive);
   }
 
-  // sendFirst and goOn are the two parts of exchange, for callers that have something to
-  // do in between. sendFirst awaits the kernel before (awaitPrevious), and begins the call after
-  // the first load: a thread's instructions are issued in order, so that if it needed the call's
-  // number before, the load would wait for it.
+  // sendFirst and goOn are the two parts of exchange, for callers with something to do in between.
+  // sendFirst awaits the kernel before (awaitPrevious), and begins the call after the first load. A
+  // thread's instructions are issued in order, so the load would otherwise wait for the call's
+  // number.
   template <class Load, class Send>
   MSCCLGO_DEVICE void sendFirst(uint32_t packets, Load load, Send send, Site site = Site::here()) {
     uint32_t i = first();
@@ -404,20 +400,20 @@ class Inboxes {
     return true;
   }
 
-  // kAhead is how many packets a thread sends before it receives the first. Those of all
-  // threads together are more than a link has under way.
+  // kAhead is how many packets a thread sends before it receives the first. All threads' packets
+  // together are more than a link has under way.
   static constexpr uint32_t kAhead = 3;
 
-  // end ends the call. Every thread calls it once, last, unless a wait has failed. An emulated device ends a
-  // kernel that leaves it out.
+  // end ends the call. Every thread calls it once, last, unless a wait has failed. An emulated
+  // device ends a kernel that does not call it.
   MSCCLGO_DEVICE void end(Site site = Site::here()) const {
     group_.nextEpoch(epoch_, site);
     if (threadIdx.x == 0) span_.end(TraceKind::Packets, group_.watch, 0, epoch_);
   }
 
  private:
-  // forOthers calls serve(base) with the numbers of some other ranks' first, kAtOnce at a time,
-  // until it returns false, which it then returns.
+  // forOthers serves the other ranks, kAtOnce at a time: it calls serve(base) with the number of
+  // the first of them. If that returns false, it stops and returns false.
   template <class Serve>
   MSCCLGO_DEVICE bool forOthers(Serve serve) const {
     if constexpr (kFourRanks) {
@@ -444,8 +440,8 @@ class Inboxes {
     return pieces;
   }
 
-  // sendSome sends piece(k) to the rank that lies base + 1 + k ahead, for each k that there is,
-  // where has(rank). All addresses are made before the first store.
+  // sendSome sends piece(k) to the rank that lies base + 1 + k ahead, for each such rank with
+  // has(rank). All addresses are made before the first store.
   template <class Has, class PieceOf>
   MSCCLGO_DEVICE void sendSome(uint32_t base, uint32_t index, Has has, PieceOf piece, Site site) const {
     checkIndex("send of packet ", index, site);
@@ -480,11 +476,11 @@ class Inboxes {
   }
 
   // slot returns the number of rank `from` among the inboxes of rank `to`, which has none from
-  // itself, and rankOf the rank of a number among this rank's.
+  // itself. rankOf returns the rank of one of this rank's inboxes.
   MSCCLGO_DEVICE static uint32_t slot(uint32_t to, uint32_t from) { return from <= to ? from : from - 1; }
   MSCCLGO_DEVICE uint32_t rankOf(uint32_t number) const { return number < group_.rank ? number : number + 1; }
 
-  // inboxes returns the packets of rank `of`, and inbox those from one rank.
+  // inboxes returns the packets of rank `of`, and inbox its packets from one rank.
   MSCCLGO_DEVICE Packet* inboxes(uint32_t of, Site site) const {
     return reinterpret_cast<Packet*>(group_.scratch(of, site) + start_ + epoch_ % 2 * half_);
   }
@@ -492,8 +488,7 @@ class Inboxes {
     return inboxes(of, site) + slot(of, from) * uint64_t(capacity_);
   }
 
-  // checkIndex ends the kernel at a packet that an inbox does not have, if MSCCLGO_CHECK is
-  // defined; see check.cuh.
+  // checkIndex ends the kernel at a packet that an inbox does not have (check.cuh).
   MSCCLGO_DEVICE void checkIndex(const char* what, uint32_t index, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (epoch_ == 0)
@@ -506,7 +501,7 @@ class Inboxes {
 #endif
   }
 
-  // checkOther ends it at a rank that is not of the group, or this one.
+  // checkOther ends it at this rank, and at a rank outside the group.
   MSCCLGO_DEVICE void checkOther(const char* what, uint32_t rank, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (rank < group_.size && rank != group_.rank) return;
@@ -542,17 +537,16 @@ struct PacketOf<LL8Packet, false> {
 
 }  // namespace detail
 
-// PacketOf is Packet, unless an element is larger than a thread's word of it: elements of
-// 8 bytes take LL16 packets in place of LL8 packets. Half as many then carry the data, in
-// the same room of an inbox.
+// PacketOf is Packet, unless an element is larger than a thread's word of it: elements of 8 bytes
+// take LL16 packets in place of LL8 packets. Half as many packets then take the same room in an
+// inbox.
 template <class T, class Packet>
 using PacketOf = typename detail::PacketOf<Packet, sizeof(T) <= sizeof(typename Piece<Packet>::Word)>::Type;
 
 namespace detail {
 
-// reduceSome reduces Words words in the memory of Ranks ranks: word i from byte `at` on,
-// and those that lie `threads`, 2 * `threads` and so on after it. It calls
-// store(byte, word).
+// reduceSome reduces Words words in the memory of Ranks ranks: word i from byte `at` on, and the
+// words `threads`, 2 * `threads` and so on after it. It calls store(byte, word).
 template <class T, class Op, class Word, uint32_t Ranks, uint32_t Words, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint64_t at, uint64_t i, uint64_t threads, Store store) {
   Word words[Words][Ranks];
@@ -628,9 +622,9 @@ MSCCLGO_DEVICE void reduceWords(const Inputs& in, uint32_t ranks, uint64_t at, u
   }
 }
 
-// reduceShifted is reduceWords for outputs whose words start `shift` bytes into those of
-// the inputs. It stores n - 1 words, each made from two. Neighbouring threads read the
-// second one too, from the cache.
+// reduceShifted is reduceWords for outputs whose words start `shift` bytes into the inputs' words.
+// It stores n - 1 words, each made from two. Neighbouring threads read the second one too, from the
+// cache.
 template <class T, class Op, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceShifted(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint32_t shift,
                                   uint64_t thread, uint64_t threads, Store store) {
@@ -661,13 +655,12 @@ struct Alignment {
   uint64_t shift;    // an output's address less an input's
 };
 
-// reduceRange reduces the bytes from `from` to `to`, whole elements, of all ranks' inputs,
-// in the order of the ranks. The input of rank r is at in(r), a const uint8_t*. `threads`
-// threads call it, and the caller is number `thread` of them. It calls
-// store(byte, word) with words of 16 bytes or of 4 (8 for elements of 8), which are
-// aligned in the outputs, or of an element, which may not be. A thread has about Loads
-// loads under way at a time: several, since each takes a trip to memory, and more over a
-// link than in this device's memory.
+// reduceRange reduces the bytes from `from` to `to`, whole elements, of all ranks' inputs, in the
+// order of the ranks. The input of rank r is at in(r), a const uint8_t*. `threads` threads call it,
+// and the caller is number `thread` of them. It calls store(byte, word) with words of 16 bytes or
+// of 4 (8 for elements of 8), aligned in the outputs, or with single elements of any alignment. A
+// thread has about Loads loads under way at a time, since each takes a trip to memory; over a link
+// there are more than in this device's memory.
 template <class T, class Op, uint32_t Loads, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from, uint64_t to,
                                 const Alignment& alignment, uint64_t thread, uint64_t threads, Store store) {
@@ -704,14 +697,14 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   } else {
     detail::reduceWords<T, Op, uint4, 0, Loads>(in, ranks, body, words, thread, threads, store);
   }
-  // The threads that are behind in the body do the few elements around it.
+  // The threads with the least of the body do the few elements around it.
   uint64_t last = threads - 1 - thread;
   detail::reduceElements<T, Op>(in, ranks, from, head / sizeof(T), last, threads, store);
   detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
 }
 
-// kLoadsOfPeers and kLoadsOfOwn are how many loads a thread has under way from peers'
-// memory and from this device's.
+// kLoadsOfPeers and kLoadsOfOwn are how many loads a thread has under way from peers' memory and
+// from this device's memory.
 constexpr uint32_t kLoadsOfPeers = 8, kLoadsOfOwn = 4;
 
 // storeReduced stores a word for reduceRange. Words of 16 bytes are known to be aligned.
@@ -735,8 +728,8 @@ struct ToAll {
   }
 };
 
-// ToOne stores a word into one output, for reduceRange. Byte 0 of what is reduced, which may not
-// be in it, is at `out`.
+// ToOne stores a word into one output, for reduceRange. Byte 0 of the inputs goes to `out`, though
+// the range may not have it.
 struct ToOne {
   uint8_t* out;
 
@@ -746,21 +739,21 @@ struct ToOne {
   }
 };
 
-// kLine is the size of what a link carries best, in bytes: part of a line takes as long.
+// kLine is the bytes that a link carries best: part of a line takes as long.
 constexpr uint64_t kLine = 128;
 
 // Shards divide data among the ranks. The first shard starts where the data do, the
 // others at lines of kLine bytes. All hold whole elements.
 class Shards {
  public:
-  // data is that of any rank, of elements of `element` bytes.
+  // data is any rank's, of elements of `element` bytes.
   MSCCLGO_DEVICE Shards(const void* data, uint64_t bytes, uint64_t element, uint32_t ranks)
       : bytes_(bytes),
         head_((0 - reinterpret_cast<uintptr_t>(data)) % kLine / element * element),
         share_(divideUp(divideUp(bytes, kLine), ranks) * kLine) {}
 
-  // start returns the byte where rank r's shard starts; for the number of ranks, the end
-  // of the data.
+  // start returns the byte where rank r's shard starts. If r is the number of ranks, that is the
+  // end of the data.
   MSCCLGO_DEVICE uint64_t start(uint32_t r) const {
     uint64_t at = r == 0 ? 0 : head_ + r * share_;
     return at < bytes_ ? at : bytes_;
@@ -773,8 +766,7 @@ class Shards {
   uint64_t bytes_, head_, share_;
 };
 
-// skewOf returns the bits in which the addresses of any ranks' memory differ from one
-// address.
+// skewOf returns the bits in which the addresses of the ranks' memory differ from one address.
 MSCCLGO_DEVICE uint64_t skewOf(const PeerMemory& memory, uint32_t ranks, const void* address,
                                Site site = Site::here()) {
   uint64_t skew = 0;

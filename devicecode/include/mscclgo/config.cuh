@@ -1,5 +1,5 @@
-// The integer types, the attributes of device functions, and the limits that all headers
-// share. MSCCLGO_EMU is defined where code is compiled for the emulated device.
+// The integer types, the attributes of device functions, and the limits that all headers share.
+// MSCCLGO_EMU is defined for code of the emulated device.
 #pragma once
 
 #if defined(__CUDACC_RTC__)
@@ -21,7 +21,7 @@ typedef unsigned long uintptr_t;
 #include <time.h>
 #endif
 
-// MSCCLGO_DEVICE marks the device functions that are inlined.
+// MSCCLGO_DEVICE marks inlined device functions.
 #define MSCCLGO_DEVICE __device__ __forceinline__
 
 namespace mscclgo {
@@ -29,21 +29,21 @@ namespace mscclgo {
 // kMaxRanks is the largest number of ranks whose memory one kernel reaches by address.
 constexpr uint32_t kMaxRanks = 256;
 
-// kRanksByValue is how many of these addresses handles hold themselves: those of the GPUs of
-// one NVLink domain. The others are in device memory.
+// kRanksByValue is how many of these addresses handles hold themselves: enough for the GPUs of one
+// NVLink domain. The others are in device memory.
 constexpr uint32_t kRanksByValue = 72;
 
-// kManyRanks is false where MSCCLGO_FEW_RANKS is defined: kernels that only groups of at most
-// kRanksByValue ranks launch need no registers for a choice between the two.
+// kManyRanks is false where MSCCLGO_FEW_RANKS is defined, for kernels of groups of at most
+// kRanksByValue ranks: they need no registers for a choice between the two.
 #if defined(MSCCLGO_FEW_RANKS)
 constexpr bool kManyRanks = false;
 #else
 constexpr bool kManyRanks = true;
 #endif
 
-// kOthersAtOnce is how many other ranks a thread of a collective serves together: all of a host
-// of eight GPUs, or where MSCCLGO_FOUR_RANKS is defined, for kernels that only groups of at most
-// four ranks launch, all of those.
+// kOthersAtOnce is how many other ranks a thread of a collective serves together: all of a host of
+// eight GPUs. Where MSCCLGO_FOUR_RANKS is defined, for kernels of groups of at most four ranks, it
+// is all of those.
 #if defined(MSCCLGO_FOUR_RANKS)
 constexpr bool kFourRanks = true;
 #else

@@ -1,5 +1,5 @@
-// What the ranks of a group share: a window of each rank's memory, barriers between
-// their blocks, and epochs, which number the calls.
+// What the ranks of a group share: a window of each rank's memory, barriers between their blocks,
+// and epochs, the numbers of calls.
 #pragma once
 
 #include <mscclgo/check.cuh>
@@ -9,10 +9,10 @@ namespace mscclgo {
 
 namespace detail {
 
-// addressBehind returns the address of a rank that is not among the first kRanksByValue. No
-// kernel writes where it is read (PTX: ld.global.nc), and the load cannot be merged with one of
-// the kernel's parameters. It is volatile, as the compiler may take another out of a loop and
-// load for ranks that have no address there.
+// addressBehind returns the address of a rank from kRanksByValue on. No kernel writes these
+// addresses (PTX: ld.global.nc), and the load cannot be merged with one of a parameter. It is
+// volatile: the compiler may move another load out of a loop, and then load for ranks without an
+// address.
 MSCCLGO_DEVICE uint8_t* addressBehind(uint8_t* const* more, uint32_t rank) {
   uint8_t* const* at = more + (rank - kRanksByValue);
 #if defined(MSCCLGO_EMU)
@@ -24,9 +24,9 @@ MSCCLGO_DEVICE uint8_t* addressBehind(uint8_t* const* more, uint32_t rank) {
 #endif
 }
 
-// unknown returns n, of which the compiler does not know that it is n. What n is made of is made
-// before, and what is made of it behind: the compiler would put off a division until its result is
-// used, and make a number of each rank in front of a loop, in a register each.
+// unknown returns n, and hides from the compiler that it is n. So n is computed before, and what
+// depends on n after. The compiler would otherwise defer a division until its result is used, and
+// compute a number for each rank before a loop, in a register each.
 MSCCLGO_DEVICE uint32_t unknown(uint32_t n) {
 #if !defined(MSCCLGO_EMU)
   asm volatile("" : "+r"(n));
@@ -36,26 +36,25 @@ MSCCLGO_DEVICE uint32_t unknown(uint32_t n) {
 
 }  // namespace detail
 
-// PeerMemory is one buffer of each rank, mapped here. It is passed by value, as
-// GroupHandle is. Barriers and signals settle when a peer's buffer may be accessed.
+// PeerMemory is one buffer of each rank, mapped here. It is passed by value, like GroupHandle.
+// Barriers and signals say when a peer's buffer may be accessed.
 //
-// Handles are of whole lines of the constant bank, 64 bytes each, so that what a kernel uses of
-// them and behind them is on as few lines as can be: with handles that were not, a
-// reduce-scatter took 1 us longer on an H200.
+// Handles fill whole lines of the constant bank, 64 bytes each, so that a kernel's parameters are
+// on as few lines as possible: otherwise a reduce-scatter took 1 us longer on an H200.
 struct PeerMemory {
   uint8_t* ranks[kRanksByValue];  // of the first ranks
   uint8_t* const* more;           // of the others, in device memory
-  uint64_t offset;                // bytes by which theirs are further
+  uint64_t offset;                // bytes to add to the others' addresses
   uint64_t stride;                // and bytes for each rank before
   uint8_t* own;                   // of ownRank
-  uint64_t ownRank;               // one of the others that is not in `more`, or 0
-  uint64_t size;                  // ranks, or 0 if that is not told
+  uint64_t ownRank;               // one of the others, not in `more`; or 0
+  uint64_t size;                  // ranks, or 0 if unknown
   GroupStatus* status;            // of the group, or null
   uint64_t unused;
 
-  // of returns a rank's buffer as an array of T. Any thread may call it. The first
-  // kRanksByValue ranks' cost no trip to memory. Where MSCCLGO_CHECK is defined, a rank that the group
-  // does not have ends the kernel.
+  // of returns a rank's buffer as an array of T. Any thread may call it. For the first
+  // kRanksByValue ranks this costs no trip to memory. With checks, a rank that the group does not
+  // have ends the kernel.
   template <class T>
   MSCCLGO_DEVICE auto of(uint32_t rank, Site site = Site::here()) const -> T* {
 #if defined(MSCCLGO_CHECK)
@@ -71,13 +70,12 @@ struct PeerMemory {
   }
 };
 
-// GroupHandle is one rank's view of a group. It is passed to a kernel by value: its
-// pointers are then in the constant bank and cost no trip to memory, but those to the windows
-// of the ranks from kRanksByValue on. The host refuses launches of larger grids with it than
-// there are epochs and arrivals for.
+// GroupHandle is one rank's view of a group. It is passed to a kernel by value: its pointers are
+// then in the constant bank and cost no trip to memory, except the windows of the ranks from
+// kRanksByValue on. The host refuses to launch a grid of more than kMaxBlocks blocks with it.
 //
-// A window is memory of a rank that all others map. It begins with the flags of the
-// barriers, one for each block and sender, and the scratch follows.
+// A window is a rank's memory, which all others map. It begins with the flags of the barriers, one
+// for each block and sender, and the scratch follows.
 struct GroupHandle {
   uint32_t rank;           // this rank
   uint32_t size;           // ranks in the group
@@ -87,7 +85,7 @@ struct GroupHandle {
   uint32_t* arrivals;      // kMaxBlocks barrier counts; this rank's blocks only
   Watch watch;
   uint8_t* windows[kRanksByValue];  // the first ranks' windows, mapped here
-  uint8_t* const* more;             // those of the others, in device memory
+  uint8_t* const* more;             // the others' windows, in device memory
   uint64_t unused[7];
 
   // window returns a rank's window. Any thread may call it.
@@ -96,30 +94,30 @@ struct GroupHandle {
     return !kManyRanks || of < kRanksByValue ? windows[of] : detail::addressBehind(more, of);
   }
 
-  // scratch returns a rank's scratch. All kernels that get this handle share it, and the runners
-  // of package collective have another: its user must know that the kernel before has finished
-  // with it, and that nextEpoch() clears it once in 2^32 - 2 calls. It is for packets, whose flag
-  // is the epoch: a plain word that is left where a packet comes later, and has the value of its
-  // flag, passes for it. So kernels that use it for other data have a part of it where there are
-  // never packets, or clear it behind themselves. Any thread may call it.
+  // scratch returns a rank's scratch. All kernels with this handle share it; the runners of package
+  // collective have another. Its user must know that the kernel before has finished with it, and
+  // that nextEpoch() clears it once in 2^32 - 2 calls. It is for packets, whose flag is the epoch.
+  // A plain word with the value of a flag, left where a packet comes later, would pass for that
+  // packet. So kernels keep other data in a part without packets, or clear it at their end. Any
+  // thread may call it.
   MSCCLGO_DEVICE uint8_t* scratch(uint32_t of, Site site = Site::here()) const {
     return window(of, site) + scratchOffset;
   }
 
-  // epoch returns the number of this call, at least 1: the same in all blocks, and on all
-  // ranks that make the same calls. Any thread may call it before nextEpoch(). Epochs and
-  // barriers are for one-dimensional grids of at most kMaxBlocks blocks.
+  // epoch returns the number of this call, at least 1: the same in all blocks, and on all ranks if
+  // they make the same calls. Any thread may call it before nextEpoch(). Epochs and barriers are
+  // for one-dimensional grids of at most kMaxBlocks blocks.
   MSCCLGO_DEVICE uint32_t epoch(Site site = Site::here()) const {
     checkGrid("epoch", site);
     return epochs[blockIdx.x] + 1;
   }
 
-  // nextEpoch ends the call. Every thread of every block of a one-dimensional grid calls
-  // it once, last. The blocks of the grid also count for those that were not launched,
-  // so that calls may differ in their numbers of blocks.
+  // nextEpoch ends the call. Every thread of every block of a one-dimensional grid calls it once,
+  // last. The blocks of the grid also count for blocks that were not launched, so calls may have
+  // different numbers of blocks.
   MSCCLGO_DEVICE void nextEpoch(Site site = Site::here()) const { nextEpoch(epoch(site), site); }
 
-  // nextEpoch with the call's epoch(), for callers that have it, does not load it again.
+  // nextEpoch with the call's epoch() does not load that again.
   MSCCLGO_DEVICE void nextEpoch(uint32_t now, Site site = Site::here()) const {
 #if defined(MSCCLGO_EMU)
     ++emu::self()->calls;
@@ -130,10 +128,9 @@ struct GroupHandle {
       epochs[b] = now;
   }
 
-  // barrier waits until the blocks of this number on all ranks have called it. Every
-  // thread of the block calls it and gets the same result. What any thread of these
-  // blocks wrote before it, all of them see after it (release and acquire at system
-  // scope).
+  // barrier waits until the blocks of this number on all ranks have called it. Every thread of the
+  // block calls it and gets the same result. Writes by any thread of these blocks before it are
+  // visible to all of them after it (release and acquire at system scope).
   MSCCLGO_DEVICE WaitResult barrier(Site site = Site::here()) const {
     gather("barrier", site);
     return meet<Order::Release, Order::Acquire>(arrived(site), site);
@@ -146,8 +143,8 @@ struct GroupHandle {
     return relaxedBarrier(arrived(site), site);
   }
 
-  // relaxedBarrier with what arrived() has returned does not load it, nor wait for the other
-  // threads of the block before it tells the peers: for a kernel's first barrier.
+  // relaxedBarrier with the result of arrived() does not load that, and does not wait for the other
+  // threads of the block before it signals the peers. It is for a kernel's first barrier.
   MSCCLGO_DEVICE WaitResult relaxedBarrier(uint32_t arrived, Site site = Site::here()) const {
     return meet<Order::Relaxed, Order::Relaxed>(arrived, site);
   }
@@ -162,11 +159,10 @@ struct GroupHandle {
  private:
   friend class Rounds;
 
-  // restart is nextEpoch() of the last call before the numbers repeat. A packet that was
-  // not overwritten since would pass for a new one, so all ranks clear their scratch: block
-  // 0, once the others of its grid have ended, and it ends when all ranks have. So no
-  // packet of the next call comes before. That has number 2: 0 is what fresh scratch holds,
-  // and odd and even alternate.
+  // restart is nextEpoch() of the last call before the numbers repeat. An old packet would pass for
+  // a new one, so all ranks clear their scratch. Block 0 does it once the others of its grid have
+  // ended, and it ends when all ranks have, so that no packet of the next call comes before. That
+  // call has number 2: fresh scratch holds 0, and odd and even alternate.
   MSCCLGO_DEVICE void restart(Site site) const {
     constexpr uint32_t kFirst = 1;
     __syncthreads();
@@ -187,7 +183,7 @@ struct GroupHandle {
     for (uint32_t b = gridDim.x + threadIdx.x; b < kMaxBlocks; b += blockDim.x) epochs[b] = kFirst;
   }
 
-  // flag returns where rank `from` tells rank `to` how often its block has arrived.
+  // flag returns where rank `from` writes for rank `to` how often its block has arrived.
   MSCCLGO_DEVICE uint32_t* flag(uint32_t block, uint32_t to, uint32_t from, Site site) const {
     return reinterpret_cast<uint32_t*>(window(to, site)) + block * size + from;
   }
@@ -219,12 +215,12 @@ struct GroupHandle {
     return met;
   }
 
-  // gather is __syncthreads(). It ends the kernel where not all threads of the block have called it, if
-  // MSCCLGO_CHECK is defined: others have ended, or came to a __syncthreads() of theirs.
+  // gather is __syncthreads(). With checks, it ends the kernel if not all threads of the block have
+  // called it: others have ended, or have called another __syncthreads().
   MSCCLGO_DEVICE void gather(const char* what, Site site) const {
 #if defined(MSCCLGO_CHECK)
     const uint32_t all = blockDim.x * blockDim.y * blockDim.z, called = uint32_t(__syncthreads_count(1));
-    if (called == all || detail::waitFailed(watch.status)) return;  // the others may have ended by that
+    if (called == all || detail::waitFailed(watch.status)) return;  // the others may have ended there
     detail::fault(watch, kNoPeer, site, "a ", what, " of a group by ", called, " of ", all,
                   " threads: every thread of the block calls it");
 #else
@@ -233,8 +229,8 @@ struct GroupHandle {
 #endif
   }
 
-  // checkRank ends the kernel where the group has no such rank, or it was compiled for fewer ranks, if
-  // MSCCLGO_CHECK is defined; see check.cuh.
+  // checkRank ends the kernel if the group has no such rank, or the kernel was compiled for fewer
+  // ranks (check.cuh).
   MSCCLGO_DEVICE void checkRank(uint32_t of, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (of >= size)
@@ -247,8 +243,8 @@ struct GroupHandle {
 #endif
   }
 
-  // checkGrid and checkBlock end the kernel where a block has no epoch, arrivals and flags
-  // of its own, if MSCCLGO_CHECK is defined; see check.cuh.
+  // checkGrid and checkBlock end the kernel if a block has no epoch, arrivals and flags of its own
+  // (check.cuh).
   MSCCLGO_DEVICE void checkGrid(const char* what, Site site) const {
 #if defined(MSCCLGO_CHECK)
     if (gridDim.x <= kMaxBlocks && gridDim.y == 1 && gridDim.z == 1) return;
@@ -268,10 +264,10 @@ struct GroupHandle {
   }
 };
 
-// Rounds count how far the blocks of one number are on all ranks. They are barriers in
-// two halves, between which a block works, or of which other blocks do the waiting. All
-// threads of a block make one for a block number, in kernels in which the blocks of that
-// number use no barrier() of the group.
+// Rounds count how far the blocks of one number are on all ranks. Each round is a barrier in two
+// parts, a signal and a wait: a block can work in between, or other blocks can wait. All threads of
+// a block make one for a block number. The blocks of that number use no barrier() of the group in
+// this kernel.
 class Rounds {
  public:
   // The rounds of a block number. Every thread of the block makes one.
@@ -281,9 +277,9 @@ class Rounds {
     start_ = round_ = group.arrivals[block];
   }
 
-  // signal ends a number of rounds at once. Only the block of the number calls it, with
-  // all threads. What it wrote before is visible to those who wait for the rounds
-  // (release at system scope).
+  // signal ends a number of rounds at once. Only the block of the number calls it, with all
+  // threads. What it wrote before is visible to blocks that wait for the rounds (release at system
+  // scope).
   MSCCLGO_DEVICE void signal(uint32_t rounds = 1, Site site = Site::here()) {
     detail::Span span(group_.watch.trace());
     group_.gather("signal of Rounds", site);
@@ -295,9 +291,9 @@ class Rounds {
     if (threadIdx.x == 0) span.end(TraceKind::RoundSignal, group_.watch, 0, round_, rounds, block_);
   }
 
-  // wait waits until the blocks of the number on all other ranks have signalled that many
-  // rounds in this call (acquire at system scope). Any block of this rank may call it,
-  // with all threads, which get the same result: false if a wait failed.
+  // wait waits until the blocks of the number on all other ranks have signalled that many rounds in
+  // this call (acquire at system scope). Any block of this rank may call it, with all threads. They
+  // get the same result: false if a wait failed.
   MSCCLGO_DEVICE bool wait(uint32_t rounds, Site site = Site::here()) const {
     detail::Span span(group_.watch.trace());
     bool ok = true;
@@ -313,15 +309,15 @@ class Rounds {
     return ended(span, peer, rounds, blockAll(threadIdx.x != 0 || heard(peer, rounds, site)));
   }
 
-  // end records how many rounds there were. One block calls it, last, when no block of
-  // this rank makes a Rounds of the number any more.
+  // end records how many rounds there were. One block calls it, last, when no block of this rank
+  // makes Rounds of the number any more.
   MSCCLGO_DEVICE void end(uint32_t rounds, Site site = Site::here()) const {
     group_.gather("end of Rounds", site);
     if (threadIdx.x == 0) group_.arrivals[block_] = start_ + rounds;
   }
 
  private:
-  // ended tells the timeline of a wait that has ended, and returns whether it did well.
+  // ended writes the end of a wait to the timeline, and returns ok.
   MSCCLGO_DEVICE bool ended(const detail::Span& span, uint32_t peer, uint32_t rounds, bool ok) const {
 #if defined(MSCCLGO_TRACE)
     Watch watch = group_.watch;

@@ -5,8 +5,8 @@
 
 namespace mscclgo {
 
-// Host2DeviceSemaphoreHandle is where signals of the peer's host arrive, after what its
-// connection wrote before them. One thread at a time waits. The counts never wrap around.
+// Host2DeviceSemaphoreHandle is where signals of the peer's host arrive, after the earlier writes
+// of its connection. One thread at a time waits. The counts never wrap around.
 struct Host2DeviceSemaphoreHandle {
   uint64_t* inbound;   // 2 words: signals by the peer's host, and by its kernels directly
   uint64_t* expected;  // signals waited for; this end only
@@ -19,8 +19,8 @@ struct Host2DeviceSemaphoreHandle {
     return waitUnless([] { return false; });
   }
 
-  // waitUnless is wait() that ends as Aborted once never() returns true: no signal comes. It looks
-  // for a signal first.
+  // waitUnless is wait(), but ends as Aborted once never() returns true, as no signal will come. It
+  // looks for a signal first.
   template <class Never>
   MSCCLGO_DEVICE WaitResult waitUnless(Never never) const {
     detail::Span span(watch.trace());
@@ -52,8 +52,8 @@ struct Host2DeviceSemaphoreHandle {
   }
 
  private:
-  // arrived returns the number of signals so far. It reads both words in one access, so
-  // that a poll costs one trip to memory; the fence in consume() makes that an acquire.
+  // arrived returns the number of signals so far. It reads both words in one access, so a poll
+  // costs one trip to memory. The fence in consume() makes that an acquire.
   MSCCLGO_DEVICE uint64_t arrived() const {
     uint64_t byHost, byKernels;
     loadRelaxed16(inbound, byHost, byKernels);
@@ -66,7 +66,7 @@ struct Host2DeviceSemaphoreHandle {
     *expected = next;
   }
 
-  // end tells the timeline of a wait that has ended, and by which signals.
+  // end writes the end of a wait to the timeline, with the numbers of signals.
   MSCCLGO_DEVICE void end(const detail::Span& span, WaitResult result, uint64_t number) const {
 #if defined(MSCCLGO_TRACE)
     uint64_t byHost, byKernels;

@@ -72,10 +72,9 @@ struct MemoryChannelHandle {
     if (thread == 0) span.end(TraceKind::PutPackets, semaphore.watch, 0, flag, bytes, remoteOffset);
   }
 
-  // unpackPackets waits for packets in this rank's packet memory at packetOffset, a
-  // multiple of the packet's size, and stores their data in the local buffer. The packet
-  // memory is aligned as the packet is, to 8, 16 or 128 bytes. The result is that of the
-  // caller's own packets.
+  // unpackPackets waits for packets in this rank's packet memory at packetOffset, a multiple of the
+  // packet's size, and stores their data in the local buffer. The packet memory is aligned as the
+  // packet is, to 8, 16 or 128 bytes. The result is of the caller's own packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes,
                                           uint32_t thread, uint32_t threads, uint32_t flag,
@@ -127,9 +126,8 @@ struct MemoryChannelHandle {
   MSCCLGO_DEVICE bool poll() const { return semaphore.poll(); }
 
  private:
-  // The checks end the kernel at an access outside a buffer, and at packets that do not
-  // lie where packets do, where MSCCLGO_CHECK is defined; see check.cuh. Elsewhere they do
-  // nothing.
+  // The checks end the kernel at an access outside a buffer, and at packets at a wrong alignment.
+  // They do nothing where MSCCLGO_CHECK is not defined (check.cuh).
 #if defined(MSCCLGO_CHECK)
   MSCCLGO_DEVICE void checkPeer(const char* what, uint64_t bytes, uint64_t offset, const char* way,
                                 Site site) const {
@@ -189,9 +187,9 @@ struct MemoryChannelSet {
   uint32_t reserved;
   Watch watch;
 
-  // to returns a channel to a peer. Blocks that have channels of their own take that of
-  // their number, below perPeer. An index outside the set ends the kernel where
-  // MSCCLGO_CHECK is defined; see check.cuh. Any thread may call it.
+  // to returns a channel to a peer. Blocks with channels of their own take the one of their number,
+  // below perPeer. With checks, an index outside the set ends the kernel (check.cuh). Any thread
+  // may call it.
   MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0, Site site = Site::here()) const
       -> const MemoryChannelHandle& {
     return detail::channelOf(*this, peer, channel, site);

@@ -1,10 +1,9 @@
 // LL packets carry data and a flag in one store, so that a receiver needs no signal.
 //
-// LL8 and LL16 packets hold words of 8 bytes, half data and half flag. An 8-byte access
-// is single-copy atomic (PTX, "Memory Consistency Model"; so is each element of a vector
-// access), so a thread that reads the expected flag in a word also reads the data that
-// were stored with it. No other memory is ordered. The price is that half of the bytes
-// moved are flags.
+// LL8 and LL16 packets hold words of 8 bytes, half data and half flag. An 8-byte access is
+// single-copy atomic (PTX, "Memory Consistency Model"; so is each element of a vector access), so a
+// thread that reads the expected flag in a word also reads the data stored with it. No other memory
+// is ordered. The price is that half of the bytes moved are flags.
 //
 // LL128 packets hold lines of 128 bytes, 120 of data and 8 of flag, and rely on more
 // than PTX guarantees: see LL128Packet.
@@ -40,8 +39,8 @@ struct alignas(8) LL8Packet {
     return unpack(found, flag, data);
   }
 
-  // fetch and unpack are the two halves of tryRead, the load and the look at what it found.
-  // For readers of several packets, which let all loads go before they look.
+  // fetch and unpack are the two parts of tryRead: the load, and the look at its words. Readers of
+  // several packets make all loads before the first look.
   MSCCLGO_DEVICE void fetch(uint32_t, uint64_t (&found)[2]) const {
     found[0] = load<Scope::System, Order::Relaxed>(&word);
   }
@@ -71,7 +70,7 @@ struct alignas(16) LL16Packet {
     return unpack(found, flag, data);
   }
 
-  // fetch and unpack are those of LL8Packet.
+  // fetch and unpack do what those of LL8Packet do.
   MSCCLGO_DEVICE void fetch(uint32_t, uint64_t (&found)[2]) const {
     loadRelaxed16(words, found[0], found[1]);
   }
@@ -85,25 +84,24 @@ struct alignas(16) LL16Packet {
 // and then 8 of flag. One warp writes it and one warp reads it: eight lanes a line, with
 // 16 bytes each.
 //
-// PTX does not guarantee that a line's data arrive before or with its flag. That holds
-// where a warp's store of a whole, aligned line travels and arrives as one: in a GPU's own
-// memory, and between GPUs of one generation over NVLink, from Volta on. It does not hold
-// over PCIe.
+// PTX does not guarantee that a line's data arrive before or with its flag. It does where a warp's
+// store of a whole, aligned line travels and arrives as one: in a GPU's own memory, and between
+// GPUs of one generation over NVLink, from Volta on. It does not over PCIe.
 //
-// A warp's access is one if its lanes are together when they make it. Else a lane could load
-// its part before the line arrives, and the lane with the flag after that, or the flag be
-// stored before the rest; no vote behind the loads would tell. So write() begins with a
-// __syncwarp(), as the lanes of a packet that is not full have read its data on different
-// ways, and waitTogether() begins with one, behind which each poll ends in a vote of all and
-// lanes go on alike. PTX (bar.warp.sync, vote.sync) does not promise that lanes are together
-// behind these, but nothing comes in between that could part them; NVIDIA's compilers leave
-// WARPSYNC out only where they know that the lanes are together. NCCL loads the line again
-// once all lanes have seen the flag, and so pays a trip to memory for each packet.
+// A warp's access is one if its lanes are together when they make it. Otherwise a lane could load
+// its part before the line arrives, and the lane with the flag load after that; or the flag could
+// be stored before the rest. A vote after the loads would not show it. So write() begins with a
+// __syncwarp(), since the lanes of a partial packet read its data by different branches.
+// waitTogether() begins with one too; after it each poll ends in a vote of all lanes, and they go
+// on alike. PTX (bar.warp.sync, vote.sync) does not promise that lanes are together after these,
+// but nothing comes in between to separate them. NVIDIA's compilers leave WARPSYNC out only where
+// they know that the lanes are together. NCCL loads the line again once all lanes have seen the
+// flag, which costs a trip to memory for each packet.
 struct alignas(128) LL128Packet {
   uint64_t words[64];
 
 #if defined(MSCCLGO_EMU_RACE)
-  // As on a GPU: a flag orders its line, and the race finder is not to take it for more.
+  // As on a GPU: a flag orders its line alone, also for the race finder.
   static constexpr Order kStoreFlag = Order::Relaxed, kLoadFlag = Order::Relaxed;
 #elif defined(MSCCLGO_EMU)
   static constexpr Order kStoreFlag = Order::Release, kLoadFlag = Order::Acquire;
@@ -112,8 +110,8 @@ struct alignas(128) LL128Packet {
   // flagged reports whether a lane's second word is its line's flag.
   MSCCLGO_DEVICE static bool flagged(uint32_t lane) { return lane % 8 == 7; }
 
-  // write stores a lane's two words; of a flagged lane, the first one and the flag. All
-  // lanes of a warp call it together. It is relaxed at system scope.
+  // write stores a lane's two words, or a flagged lane's first word and the flag. All lanes of a
+  // warp call it together. It is relaxed at system scope.
   MSCCLGO_DEVICE void write(uint32_t lane, uint64_t first, uint64_t second, uint32_t flag,
                             Site site = Site::here()) {
     detail::checkTogether("LL128Packet::write", site);
@@ -131,14 +129,14 @@ struct alignas(128) LL128Packet {
 #endif
   }
 
-  // tryRead reports whether all lines hold the flag, to all lanes alike, and sets each
-  // lane's two words. All lanes of a warp call it together, as waitTogether() does.
+  // tryRead reports to all lanes whether all lines hold the flag, and sets each lane's two words.
+  // All lanes of a warp call it together, as waitTogether() does.
   MSCCLGO_DEVICE bool tryRead(uint32_t lane, uint32_t flag, uint64_t& first, uint64_t& second) const {
     const uint64_t* at = words + 2 * lane;
     uint64_t want = uint64_t(flag) << 32 | flag;
 #if defined(MSCCLGO_EMU)
-    // Lanes load one after the other, so each looks at the flag of its line first, and then
-    // has what arrived with it, though the flag's load does not acquire.
+    // Lanes load one after the other, so each looks at the flag of its line first. It then has the
+    // words that arrived with the flag, though the flag's load does not acquire.
     bool there = load<Scope::System, kLoadFlag>(words + lane / 8 * 16 + 15) == want;
     first = second = 0;
     if (there) {
@@ -152,8 +150,8 @@ struct alignas(128) LL128Packet {
     return __all_sync(0xffffffffu, there) != 0;
   }
 
-  // fetch and arrived are the halves of tryRead for tryReadSome: a lane's load, and whether that
-  // found the flag, if the lane has one. All lanes have to find it.
+  // fetch and arrived are the parts of tryRead for tryReadSome: a lane's load, and whether a
+  // flagged lane found the flag. All of these have to find it.
   MSCCLGO_DEVICE void fetch(uint32_t lane, uint64_t (&found)[2]) const {
     loadRelaxed16(words + 2 * lane, found[0], found[1]);
   }
@@ -162,10 +160,9 @@ struct alignas(128) LL128Packet {
   }
 };
 
-// Piece is what one thread carries of a packet: all of it, or of an LL128Packet a lane's
-// part. Code that is written with pieces works with every kind of packet. `lane` is the
-// thread's number among the kThreads that carry a packet together. Those threads, a warp
-// if there are several, make every call together.
+// Piece is one thread's part of a packet: all of it, or a lane's part of an LL128Packet. Code for
+// pieces works with every kind of packet. `lane` is the thread's number among the kThreads that
+// carry a packet together. Those threads, a warp if there are several, make every call together.
 template <class Packet>
 struct Piece {
   using Word = typename Packet::Payload;
@@ -175,14 +172,15 @@ struct Piece {
 
   Word words[kWords];
 
-  // load reads the packet's data from src, where n bytes are left, at least 1, of any
-  // alignment. What is past them is 0.
+  // load reads the packet's data from src, where n bytes are left, at least 1, of any alignment.
+  // The rest of the packet is 0.
   MSCCLGO_DEVICE void load(const uint8_t* src, uint64_t n, uint32_t) { words[0] = loadPartial<Word>(src, n); }
 
   // store writes them to dst, where n bytes are left, at least 1, of any alignment.
   MSCCLGO_DEVICE void store(uint8_t* dst, uint64_t n, uint32_t) const { storePartial(dst, words[0], n); }
 
-  // loadWhole and storeWhole are load and store where address and n are multiples of a word's size.
+  // loadWhole and storeWhole are load and store for an address and an n that are multiples of a
+  // word's size.
   MSCCLGO_DEVICE void loadWhole(const uint8_t* src, uint64_t, uint32_t) {
     words[0] = *reinterpret_cast<const Word*>(src);
   }
@@ -190,22 +188,22 @@ struct Piece {
     *reinterpret_cast<Word*>(dst) = words[0];
   }
 
-  // write and tryRead are those of the packet.
+  // write and tryRead call the packet's.
   MSCCLGO_DEVICE void write(Packet* packet, uint32_t, uint32_t flag, Site = {}) const {
     packet->write(words[0], flag);
   }
   MSCCLGO_DEVICE bool tryRead(const Packet* packet, uint32_t, uint32_t flag) {
     return packet->tryRead(flag, words[0]);
   }
-  // unpack sets the words from what the packet's fetch found, and reports whether the flag was there.
+  // unpack sets the words from what fetch() of the packet found, and reports whether the flag was
+  // there.
   MSCCLGO_DEVICE bool unpack(const uint64_t (&found)[2], uint32_t, uint32_t flag) {
     return Packet::unpack(found, flag, words[0]);
   }
 };
 
-// The first words of all lanes are 256 bytes in a row, and the second ones, which flagged
-// lanes do not have, the 224 bytes after those: so a warp's accesses to the data are
-// dense.
+// The first words of all lanes are 256 bytes in a row. The second words are the 224 bytes after
+// them; flagged lanes have none. So a warp's accesses to the data are dense.
 template <>
 struct Piece<LL128Packet> {
   using Word = uint2;
@@ -271,10 +269,10 @@ struct Piece<LL128Packet> {
   }
 };
 
-// tryReadSome tries to read the first n of the packets that lie `apart` packets from each other,
-// and returns the bits of those that are missing, of which the pieces are undefined. All loads are
-// under way together, and threads that carry packets together look and vote once and get the same
-// bits: so several packets take one trip to memory, as one does.
+// tryReadSome tries to read n packets at distances of `apart` packets, and returns a bit for each
+// that is missing; its piece is then undefined. Threads that carry packets together get the same
+// bits. They make all loads at once, and look and vote once, so that several packets take one trip
+// to memory.
 template <class Packet, uint32_t N>
 MSCCLGO_DEVICE uint32_t tryReadSome(Piece<Packet> (&pieces)[N], const Packet* packets, uint64_t apart,
                                     uint32_t n, uint32_t lane, uint32_t flag) {
@@ -284,7 +282,7 @@ MSCCLGO_DEVICE uint32_t tryReadSome(Piece<Packet> (&pieces)[N], const Packet* pa
     if (!pieces[k].tryRead(packets + k * apart, lane, flag)) missing |= 1u << k;
   }
 #else
-  // Set, so that no register is kept for what is not loaded.
+  // Zeroed, so that words that are not loaded take no registers.
   uint64_t found[N][2] = {};
 #pragma unroll
   for (uint32_t k = 0; k < N; ++k) {
@@ -302,8 +300,8 @@ MSCCLGO_DEVICE uint32_t tryReadSome(Piece<Packet> (&pieces)[N], const Packet* pa
   return missing;
 }
 
-// waitTogether is waitUntil for the threads that carry a packet together, which it brings
-// together first. ready() returns the same to all of them, and so does this.
+// waitTogether is waitUntil for the threads that carry a packet together. It brings them together
+// first. ready() returns the same to all of them, and so does this.
 template <uint32_t Threads, class Ready>
 MSCCLGO_DEVICE WaitResult waitTogether(const Watch& watch, Ready ready) {
   if constexpr (Threads == 1) {
@@ -346,9 +344,8 @@ MSCCLGO_DEVICE uint64_t packetBytes(uint64_t n) {
   return (n + kPayload - 1) / kPayload * sizeof(Packet);
 }
 
-// checkWarps ends the kernel where packets that whole warps carry are given to threads that
-// are none, if MSCCLGO_CHECK is defined; see check.cuh. The caller is number `thread` of
-// `threads`.
+// checkWarps ends the kernel if packets for whole warps are given to other threads (check.cuh). The
+// caller is number `thread` of `threads`.
 template <class Packet>
 MSCCLGO_DEVICE void checkWarps(const Watch& watch, const char* what, uint64_t thread, uint64_t threads,
                                Site site) {
@@ -384,10 +381,10 @@ MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_
   }
 }
 
-// unpackPackets waits for the packets of n bytes of data and stores the data. `threads`
-// threads call it, and the caller is number `thread` of them; for LL128 packets they are
-// whole warps. dst may have any alignment. The result is that of the caller's own
-// packets: it stops at the first wait that fails.
+// unpackPackets waits for the packets of n bytes of data and stores the data. `threads` threads
+// call it, and the caller is number `thread` of them; for LL128 packets they are whole warps. dst
+// may have any alignment. The result is of the caller's own packets: it stops at the first wait
+// that fails.
 template <class Packet>
 MSCCLGO_DEVICE WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n, uint32_t thread,
                                         uint32_t threads, uint32_t flag, const Watch& watch,

@@ -20,12 +20,12 @@ struct Device2DeviceSemaphoreHandle {
   // system scope). A __syncthreads() before it covers what the block wrote.
   MSCCLGO_DEVICE void signal() const { signalAs<Order::Release>(*outbound); }
 
-  // relaxedSignal is signal() without the memory ordering: for peers that only need to
-  // know that this point was reached.
+  // relaxedSignal is signal() without the memory ordering, for peers that only need to know that
+  // this point was reached.
   MSCCLGO_DEVICE void relaxedSignal() const { relaxedSignal(*outbound); }
 
-  // relaxedSignal signals as well, given how many signals were sent before, *outbound. A thread that
-  // reads this ahead of a fence does not wait for it behind that.
+  // relaxedSignal with the number of signals sent before, *outbound. A thread that reads it before
+  // a fence does not wait for it after the fence.
   MSCCLGO_DEVICE void relaxedSignal(uint64_t before) const { signalAs<Order::Relaxed>(before); }
 
   // wait waits for one more signal and consumes it. One thread calls it. On Done, what the

@@ -1,5 +1,5 @@
-// The threads that make a call together, which device functions take as a template
-// argument: a block or a warp.
+// The threads that make a call together, as a template argument of device functions: a block or a
+// warp.
 #pragma once
 
 #include <mscclgo/check.cuh>
@@ -14,20 +14,19 @@ struct BlockThreads {
   }
   MSCCLGO_DEVICE static uint32_t threads() { return blockDim.x * blockDim.y * blockDim.z; }
 
-  // sync is a barrier: what one of them did or observed before it, all have observed after it.
+  // sync is a barrier: what one of them did or observed before it is visible to all after it.
   MSCCLGO_DEVICE static void sync() { __syncthreads(); }
 
   // all reports to each whether ok is true in all of them. It is a barrier, as sync() is.
   MSCCLGO_DEVICE static bool all(bool ok) { return blockAll(ok); }
 
-  // check ends the kernel where the block does not consist of such threads, if MSCCLGO_CHECK
-  // is defined; see check.cuh. what is the call.
+  // check ends the kernel if the block does not consist of such threads (check.cuh). what is the
+  // call.
   MSCCLGO_DEVICE static void check(const Watch&, const char*, Site) {}
 };
 
-// WarpThreads are the 32 threads of a warp, for blocks of whole warps. All of them make each
-// call, and other warps of the block make none with them. Its functions are those of
-// BlockThreads.
+// WarpThreads are the 32 threads of a warp, for blocks of whole warps. All of them make each call,
+// and other warps of the block do not join it. It has the functions of BlockThreads.
 struct WarpThreads {
   MSCCLGO_DEVICE static uint32_t thread() { return BlockThreads::thread() % 32; }
   MSCCLGO_DEVICE static uint32_t threads() { return 32; }
@@ -50,8 +49,8 @@ struct WarpThreads {
 
 namespace detail {
 
-// agree returns the leader's result, that of thread 0, to all of the threads, which call it
-// together. The others pass Done.
+// agree returns the result of thread 0, the leader, to all of the threads. They call it together,
+// and the others pass Done.
 template <class Threads>
 MSCCLGO_DEVICE WaitResult agree(WaitResult leaders) {
   if (Threads::all(leaders == WaitResult::Done)) return WaitResult::Done;

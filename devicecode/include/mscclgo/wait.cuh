@@ -8,17 +8,17 @@ namespace mscclgo {
 
 // WaitResult is how a wait ended.
 enum class WaitResult : uint32_t {
-  Done = 0,      // what it waited for has happened
+  Done = 0,      // the condition has come true
   TimedOut = 1,  // the deadline passed first
   Aborted = 2,   // the group failed or was closed
 };
 
-// kFaultBytes is the size of the text of a fault, kFaultTold what says that it is there,
-// and kNoPeer the peer of a fault that concerns none.
+// kFaultBytes is the size of a fault's text, kFaultTold the mark that it is there, and kNoPeer the
+// peer of a fault that concerns none.
 constexpr uint32_t kFaultBytes = 228, kFaultTold = 2, kNoPeer = ~uint32_t(0);
 
-// WaitNote tells the host of a wait that lasts. Nobody clears it: the wait goes on as long
-// as `last` moves.
+// WaitNote is a long wait, for the host to see. Nobody clears it: the wait goes on as long as
+// `last` moves.
 struct WaitNote {
   uint64_t what;      // timed out << 63 | channel << 32 | peer << 16 | block
   uint64_t start;     // of the wait, by nanoseconds()
@@ -35,22 +35,21 @@ struct GroupStatus {
   uint32_t aborted;            // the host sets it to end all waits
   uint32_t faulted;            // kFaultTold once a kernel has reported a fault (check.cuh)
   uint64_t firstFailed;        // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
-  uint64_t putOff;             // nanoseconds by which the host puts off the deadlines of waits
+  uint64_t putOff;             // nanoseconds by which the host defers the deadlines of waits
   uint32_t faultPeer;          // the rank that the fault concerns, or kNoPeer
   char fault[kFaultBytes];     // what was found wrong, ends with a zero byte
   WaitNote notes[kWaitNotes];  // kernels write them; waits share them by a hash
-  TraceRing trace;             // of kernels that write events; the host sets it before
+  TraceRing trace;             // for events of kernels; the host sets it before
 };
 
-// Watch is what ends a wait for a signal that does not come. It is part of every
-// handle.
+// Watch ends a wait for a signal that does not come. It is part of every handle.
 struct Watch {
   GroupStatus* status;
   uint64_t timeout;  // nanoseconds from the wait's first look at the clock; see GroupStatus::putOff
-  uint32_t peer;     // the rank that is waited for, to be reported
+  uint32_t peer;     // the rank waited for, to be reported
   uint32_t channel;  // the channel's number, to be reported
 
-  // trace returns where kernels that write events do so, or null. Any thread may call it.
+  // trace returns where kernels write events, or null. Any thread may call it.
   MSCCLGO_DEVICE const TraceRing* trace() const { return status == nullptr ? nullptr : &status->trace; }
 };
 
@@ -62,26 +61,25 @@ constexpr uint32_t kPollsBetweenLooks = 64;
 constexpr uint32_t kPollsBetweenLooks = 1024;
 #endif
 
-// kNoteAfter is how long a wait has lasted when the host is told, and kNoteInterval how
-// often a note is written, in nanoseconds: the stores cross PCIe.
+// kNoteAfter is how long a wait lasts before its first note, and kNoteInterval the time from one
+// note to the next, in nanoseconds: the stores cross PCIe.
 constexpr int64_t kNoteAfter = 1000000;
 constexpr uint64_t kNoteInterval = 4000000;
 
-// kJudging is how long the host may take to make the group fail of a wait that has passed its
-// deadline, in nanoseconds. Where a watch is of no communicator, nobody does.
+// kJudging is how long the host may take to make the group fail after a wait has passed its
+// deadline, in nanoseconds. Without a communicator nobody does.
 constexpr uint64_t kJudging = 200000000;
 
-// Look is what a wait has learned from its watch.
+// Look is what a wait has read from its watch.
 struct Look {
   WaitResult result;
   uint64_t start;  // the time of the first look, nanoseconds
 };
 
-// noteWait tells the host of a wait. Threads that wait for the same share a note, and one
-// of them writes it in each interval. A note of a time to come, where the clock has stepped
-// back, is written anew. A wait without an expected number leaves that of another wait, to
-// which `start` does not fit: more code here costs kernels registers, even if they do not
-// come here.
+// noteWait writes a wait's note. Threads that wait for the same thing share a note, and one of them
+// writes it in each interval. If the clock has stepped back, a note of a later time is written
+// again. A wait without an expected number leaves another wait's number there; its `start` does not
+// fit. More code here costs kernels registers, even if they do not run it.
 template <class... Expected>
 MSCCLGO_DEVICE void noteWait(const Watch& watch, uint64_t start, uint64_t now, bool timedOut,
                              Expected... expected) {
@@ -98,11 +96,12 @@ MSCCLGO_DEVICE void noteWait(const Watch& watch, uint64_t start, uint64_t now, b
   }
 }
 
-// awaitFailure waits, from now on, until the host has made the group fail of a wait that has passed its
-// deadline, for kJudging at most. A kernel that is queued behind this one begins after that, so that
-// proxies drop what it asks for: a peer might take it for what this one did not send. Relaxed will do:
-// the host sets the proxies' flag before the abort word, and what this thread has seen comes before the
-// end of its kernel, and so before the triggers of the next, which proxies acquire before they look.
+// awaitFailure waits until the host has made the group fail, for kJudging at most, after a wait
+// that has passed its deadline. So a kernel that is queued after this one begins after the failure,
+// and proxies drop its triggers. Otherwise a peer might take its data for data that this kernel did
+// not send. A relaxed load is enough. The host sets the proxies' flag before the abort word. This
+// thread sees that word before its kernel ends, and so before the next kernel's triggers, which
+// proxies acquire before they look at the flag.
 inline __device__ __noinline__ void awaitFailure(const GroupStatus* status, uint64_t now) {
   while (load<Scope::System, Order::Relaxed>(&status->aborted) == 0 && nanoseconds() - now < kJudging) {
 #if defined(__CUDA_ARCH__)
@@ -135,9 +134,9 @@ MSCCLGO_DEVICE Look lookAt(const Watch& watch, uint64_t start, Expected... expec
   return {WaitResult::TimedOut, start};
 }
 
-// look is the slow part of a wait: a read across PCIe, so that a wait calls it only once
-// in many polls. start is 0 the first time. Arguments and result go by value, to stay in
-// registers. Most waits expect no number, and shall not keep one for the call.
+// look is the slow part of a wait, a read across PCIe; a wait calls it once in many polls. start is
+// 0 the first time. Arguments and result go by value, to stay in registers. Most waits expect no
+// number, and should not keep one for the call.
 inline __device__ __noinline__ Look look(Watch watch, uint64_t start) { return lookAt(watch, start); }
 inline __device__ __noinline__ Look look(Watch watch, uint64_t start, uint64_t expected) {
   return lookAt(watch, start, expected);
@@ -145,12 +144,12 @@ inline __device__ __noinline__ Look look(Watch watch, uint64_t start, uint64_t e
 
 }  // namespace detail
 
-// waitUntil calls ready() until it returns true, the watch's deadline passes, or the
-// group fails. Any thread may call it. It orders no memory: that is for the accesses in
-// ready(), whose result nothing but memory decides. A wait that timed out is reported to the
-// host, where the communicator makes it the group's error; it returns when that is done, 0.2 s
-// after the deadline at most. A wait for a signal may give its number, expected, which the host
-// is told if the wait lasts.
+// waitUntil calls ready() until it returns true, the watch's deadline passes, or the group fails.
+// Any thread may call it. It orders no memory: the accesses in ready() do, and only memory may
+// decide ready()'s result. A wait that timed out is reported to the host, and the communicator
+// makes it the group's error; waitUntil returns when that is done, 0.2 s after the deadline at
+// most. A wait for a signal may give its number, expected, which the host can read if the wait
+// lasts.
 template <class Ready, class... Expected>
 MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready, Expected... expected) {
   uint64_t start = 0;
@@ -170,9 +169,9 @@ MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready, Expected...
   return WaitResult::Done;
 }
 
-// awaitAbove waits until a count in memory is above a value. Any thread may call it. O is
-// Acquire or Relaxed, at system scope. An acquire is one fence after the last of many
-// relaxed loads, which are cheaper than acquiring ones.
+// awaitAbove waits until a count in memory is above a value. Any thread may call it. O is Acquire
+// or Relaxed, at system scope. An acquire is one fence after the last of many relaxed loads: these
+// are cheaper than acquiring loads.
 template <Order O>
 MSCCLGO_DEVICE WaitResult awaitAbove(const Watch& watch, const uint64_t* count, uint64_t value) {
   WaitResult result = waitUntil(
