@@ -1,13 +1,11 @@
-// Loads, stores, read-modify-writes and fences with a memory order. On a GPU each is
-// one PTX instruction, on the emulated device the compiler's atomic of the same order
-// (emu/words.h).
-// Other headers use these and no PTX of their own for it.
+// Loads, stores, read-modify-writes and fences with a memory order. On a GPU each is one PTX
+// instruction, on the emulated device the compiler's atomic of the same order (emu/words.h). Other
+// headers use these, not PTX of their own.
 //
-// The terms are those of the PTX memory consistency model (PTX ISA, "Memory
-// Consistency Model"). The scope says among which threads the order holds: a
-// block, one GPU, or the system, which is every GPU and the host. Pointers are
-// to global memory, which includes mapped peer and pinned host memory, and are
-// aligned to the value's size. Any thread may call any function.
+// The terms are from the PTX memory consistency model (PTX ISA, "Memory Consistency Model"). The
+// scope says among which threads the order holds: a block, one GPU, or the system: every GPU and
+// the host. Pointers are to global memory, which includes mapped peer and pinned host memory, and
+// are aligned to the value's size. Any thread may call any function.
 #pragma once
 
 #include <mscclgo/config.cuh>
@@ -20,7 +18,7 @@ enum class Scope {
   System,  // all GPUs and the host (.sys)
 };
 
-// Order is what an access orders besides itself.
+// Order is the order of other accesses around an access.
 enum class Order {
   Relaxed,  // nothing; the access alone is atomic
   Acquire,  // later accesses stay after the load
@@ -124,10 +122,10 @@ MSCCLGO_DEVICE uint64_t global(const void* p) { return __cvta_generic_to_global(
 
 }  // namespace detail
 
-// One instruction for each pair of order and scope. The "memory" clobber keeps the
-// compiler from moving other accesses across it; the qualifiers keep the hardware from
-// it. Relaxed accesses have it too: the compiler does not know what memory the text of an
-// instruction reads or writes, and would keep a value of before in a register.
+// One instruction for each pair of order and scope. The "memory" clobber keeps the compiler from
+// moving other accesses across it; the qualifiers keep the hardware from it. Relaxed accesses have
+// the clobber too: the compiler does not know what memory an instruction's text accesses, and would
+// keep an old value in a register.
 #define MSCCLGO_FORMS(S, INSTRUCTION, WEAK, STRONG)          \
   if constexpr (O == Order::Relaxed && S == Scope::Device) { \
     INSTRUCTION(WEAK ".gpu");                                \

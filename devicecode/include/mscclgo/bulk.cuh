@@ -1,7 +1,7 @@
-// Bulk copies: one thread has the multiprocessor's copy engine, the tensor memory
-// accelerator, move kilobytes at a time between global and shared memory. A block then
-// carries several times as much as its threads could with loads and stores, so that few
-// multiprocessors fill a link, and the others compute.
+// Bulk copies: one thread has the multiprocessor's copy engine, the tensor memory accelerator, move
+// kilobytes at a time between global and shared memory. A block then moves several times as much as
+// its threads could by loads and stores. So few multiprocessors fill a link, and the others
+// compute.
 //
 //   extern __shared__ uint4 memory[];
 //   BulkRing<6> ring(memory, 16 << 10);  // launched with ring.bytes(16 << 10) of dynamic shared memory
@@ -10,14 +10,14 @@
 //   __syncthreads();
 //   if (threadIdx.x == 0) channel.signal();
 //
-// The terms are those of the PTX ISA: "Asynchronous copy" and its "Async proxy", "mbarrier", and
-// "cp.async.bulk". The engine's accesses are weak, and in the async proxy: only a proxy fence
-// orders them behind accesses of threads, which are in the generic proxy. It takes such a fence
-// for granted when a thread has observed the end of a copy.
+// The terms are from the PTX ISA: "Asynchronous copy" and its "Async proxy", "mbarrier", and
+// "cp.async.bulk". The engine's accesses are weak, and in the async proxy. The threads' accesses
+// are in the generic proxy: only a proxy fence orders the engine's after them. When a thread has
+// observed the end of a copy, such a fence is implied.
 //
 // GPUs before sm_90 have no such engine. There BulkRing and bulkCopy copy by all threads of the
-// block, bulkFence does nothing, and MSCCLGO_BULK is not defined, nor what they are made of. On
-// emulated devices the engine moves a piece at once, when it is asked to.
+// block, and bulkFence does nothing. MSCCLGO_BULK is not defined, and BulkBarrier, bulkLoad,
+// bulkStore and the like are missing. On emulated devices the engine moves a piece at once.
 #pragma once
 
 #include <mscclgo/atomic.cuh>
@@ -30,14 +30,13 @@
 
 namespace mscclgo {
 
-// kBulkUnit is what addresses and sizes of bulk copies are multiples of, in bytes (PTX:
-// cp.async.bulk).
+// Addresses and sizes of bulk copies are multiples of kBulkUnit bytes (PTX: cp.async.bulk).
 constexpr uint32_t kBulkUnit = 16;
 
-// bulkFence orders the thread's loads and stores, and what it has observed by them, before what
-// the engine does later for it, or for another thread behind a barrier of the block: a thread
-// that stores what the engine then reads calls it before that barrier. Any thread may call
-// it. (PTX: fence.proxy.async)
+// bulkFence orders the thread's loads and stores, and what it has observed by them, before later
+// work of the engine for it, or for another thread after a barrier of the block. A thread that
+// stores data for the engine calls it before that barrier. Any thread may call it. (PTX:
+// fence.proxy.async)
 MSCCLGO_DEVICE void bulkFence() {
 #if defined(MSCCLGO_BULK) && !defined(MSCCLGO_EMU)
   asm volatile("fence.proxy.async;" ::: "memory");
@@ -46,16 +45,15 @@ MSCCLGO_DEVICE void bulkFence() {
 
 #if defined(MSCCLGO_BULK)
 
-// BulkBarrier counts the bytes that bulk copies have brought into the block's shared memory,
-// where it is itself (PTX: mbarrier, of one arrival). It goes through phases, the first of
-// number 0. A thread announces a phase's bytes, before the copies that bring them, and any
-// threads wait for its end.
+// BulkBarrier counts the bytes that bulk copies have brought into the block's shared memory. It is
+// in shared memory itself (PTX: mbarrier, of one arrival). It goes through phases, from number 0
+// on. A thread announces a phase's bytes, before the copies that bring them, and any threads wait
+// for its end.
 struct BulkBarrier {
   uint64_t word;  // opaque
 
-  // init makes it. One thread calls it, before all else and at least once in a kernel, and
-  // bulkFence() before the engine or another thread uses it, which the threads also need a
-  // barrier for.
+  // init makes it. One thread calls it, before all else and at least once in a kernel. That thread
+  // calls bulkFence(), and the block has a barrier, before the engine or another thread uses it.
   MSCCLGO_DEVICE void init() {
 #if defined(MSCCLGO_EMU)
     store<Scope::Device, Order::Relaxed>(&word, 0);
@@ -76,12 +74,12 @@ struct BulkBarrier {
 #endif
   }
 
-  // wait waits until the phase of that parity, 0 or 1, has ended: the current one, or the one
-  // before, whose end it reports at once. What the copies brought is then visible to the
-  // thread. Any thread may call it. It acquires at the scope of the block.
+  // wait waits until the phase of that parity, 0 or 1, has ended: the current phase, or the one
+  // before, which has. The bytes of the copies are then visible to the thread. Any thread may call
+  // it. It acquires at the scope of the block.
   //
-  // No deadline bounds it: it waits for the multiprocessor's own engine, which reads this GPU's
-  // memory, or a mapped peer's as an ordinary load does. (PTX: mbarrier.try_wait)
+  // No deadline bounds it: the multiprocessor's own engine reads this GPU's memory or a mapped
+  // peer's, as an ordinary load does. (PTX: mbarrier.try_wait)
   MSCCLGO_DEVICE void wait(uint32_t parity) const {
 #if defined(MSCCLGO_EMU)
     while ((load<Scope::Device, Order::Acquire>(&word) >> 32 & 1) == parity) {
@@ -103,8 +101,8 @@ struct BulkBarrier {
   }
 
 #if defined(MSCCLGO_EMU)
-  // brought counts bytes that have come. The word's lower half is how many are yet to come,
-  // its upper half how many phases have ended.
+  // brought counts bytes that have come. The word's lower 32 bits are how many bytes are missing,
+  // its upper 32 bits how many phases have ended.
   MSCCLGO_DEVICE void brought(uint32_t bytes) {
     uint64_t was = fetchAdd<Scope::Device, Order::Release>(&word, 0 - uint64_t(bytes));
     if (uint32_t(was) == bytes) fetchAdd<Scope::Device, Order::Release>(&word, uint64_t(1) << 32);
@@ -131,10 +129,9 @@ MSCCLGO_DEVICE void bulkLoad(void* shared, const void* src, uint32_t bytes, Bulk
 #endif
 }
 
-// bulkStore has the engine write shared memory of the block to global memory, which may be a
-// peer's that is mapped. Any thread may call it, and waits for it itself: bulkCommit() groups
-// the stores of the thread since the one before, and a wait is for groups. (PTX: cp.async.bulk,
-// with bulk_group)
+// bulkStore has the engine write shared memory of the block to global memory, also a mapped peer's.
+// Any thread may call it, and waits for it itself: bulkCommit() makes a group of the thread's
+// stores since its last call, and waits are for groups. (PTX: cp.async.bulk, with bulk_group)
 MSCCLGO_DEVICE void bulkStore(void* dst, const void* shared, uint32_t bytes) {
 #if defined(MSCCLGO_EMU)
   assert((reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(shared) | bytes) % kBulkUnit == 0);
@@ -146,7 +143,7 @@ MSCCLGO_DEVICE void bulkStore(void* dst, const void* shared, uint32_t bytes) {
 #endif
 }
 
-// bulkCommit makes a group of the thread's bulkStore()s since it made the last one. (PTX:
+// bulkCommit makes a group of the thread's bulkStore()s since its last call. (PTX:
 // cp.async.bulk.commit_group)
 MSCCLGO_DEVICE void bulkCommit() {
 #if !defined(MSCCLGO_EMU)
@@ -154,9 +151,9 @@ MSCCLGO_DEVICE void bulkCommit() {
 #endif
 }
 
-// bulkWait waits until all but the last Pending groups of the thread have ended: their writes
-// are done, and visible to the thread, so that a release of its, or after a barrier of another
-// thread of the block, orders them. (PTX: cp.async.bulk.wait_group)
+// bulkWait waits until all but the last Pending groups of the thread have ended. Their writes are
+// done and visible to the thread. A release by it orders them, or after a barrier one by another
+// thread of the block. (PTX: cp.async.bulk.wait_group)
 template <uint32_t Pending>
 MSCCLGO_DEVICE void bulkWait() {
 #if !defined(MSCCLGO_EMU)
@@ -164,9 +161,8 @@ MSCCLGO_DEVICE void bulkWait() {
 #endif
 }
 
-// bulkWaitRead waits until all but the last Pending groups of the thread have read the shared
-// memory that they write from, so that it may be overwritten. (PTX:
-// cp.async.bulk.wait_group.read)
+// bulkWaitRead waits until all but the last Pending groups of the thread have read their shared
+// memory, so that it may be overwritten. (PTX: cp.async.bulk.wait_group.read)
 template <uint32_t Pending>
 MSCCLGO_DEVICE void bulkWaitRead() {
 #if !defined(MSCCLGO_EMU)
@@ -176,8 +172,8 @@ MSCCLGO_DEVICE void bulkWaitRead() {
 
 #endif  // MSCCLGO_BULK
 
-// BulkPiece is what a bulk copy reads: an address and a number of bytes, both multiples of
-// kBulkUnit. `where` is what its user needs to find the places that it goes to.
+// BulkPiece is the source of a bulk copy: an address and a number of bytes, both multiples of
+// kBulkUnit. By `where` its user finds the destinations.
 struct BulkPiece {
   const void* src;
   uint32_t bytes;
@@ -199,8 +195,8 @@ struct BulkPut {
   }
 };
 
-// BulkRing is a block's ring of Stages stages in shared memory, through which pieces go: up to
-// half of them are being written to where they go, while the others fill.
+// BulkRing is a block's ring of Stages stages in shared memory. Pieces go through them: up to half
+// of the stages are being written to their destinations, while the others fill.
 template <uint32_t Stages>
 class BulkRing {
  public:
@@ -209,9 +205,9 @@ class BulkRing {
   // bytes returns the size of the shared memory of a ring with stages of so many bytes.
   MSCCLGO_DEVICE static constexpr uint32_t bytes(uint32_t stage) { return kHead + Stages * stage; }
 
-  // A ring in shared memory, aligned to 16 bytes, which is used for nothing else in the kernel
-  // before or after. stage is the bytes of a stage, a multiple of 128, and at least 128. All
-  // threads of the block make one.
+  // A ring in shared memory, aligned to 16 bytes, which the kernel uses for nothing else, before or
+  // after. stage is the bytes of a stage, a multiple of 128, and at least 128. All threads of the
+  // block make one.
   MSCCLGO_DEVICE BulkRing(void* memory, uint32_t stage)
       : memory_(static_cast<uint8_t*>(memory)), stage_(stage), slot_(0), parity_(0) {
 #if defined(MSCCLGO_BULK)
@@ -223,24 +219,22 @@ class BulkRing {
   // stage returns the bytes of a stage: the most of a piece.
   MSCCLGO_DEVICE uint32_t stage() const { return stage_; }
 
-  // move moves n pieces. piece() returns the next one that is read, a BulkPiece of at most a
-  // stage's bytes, which may be 0; and stores(where, put), with the `where` of that piece, calls
-  // put(dst) for each place to which it is written, a multiple of kBulkUnit. piece() is called n
-  // times, and so may go on from the piece before; stores() for each piece that has bytes, in
-  // order, some pieces later. One thread calls them, or, where there is no engine, all do. The
-  // time that they take bounds the block's speed: they should not divide.
+  // move moves n pieces. piece() returns the next one to read, a BulkPiece of at most a stage's
+  // bytes, perhaps 0. stores(where, put), with the `where` of that piece, calls put(dst) for each
+  // destination, a multiple of kBulkUnit. piece() is called n times in order, and stores() some
+  // pieces later, in order, for each piece with bytes. One thread calls them; without an engine all
+  // threads do. Their time bounds the block's speed: they should not divide.
   //
-  // All threads of the block call move(). Only thread 0 takes time, so that others can do
-  // something else meanwhile. It orders the reads behind what thread 0 has observed, as by a
-  // barrier of the group or from earlier kernels; for what the block itself has stored see
-  // bulkFence(). The writes are under way when it returns; see wait().
+  // All threads of the block call move(). Only thread 0 takes time, so that others can do something
+  // else meanwhile. It orders the reads after what thread 0 has observed, as by a barrier of the
+  // group or from earlier kernels. For the block's own stores see bulkFence(). The writes are under
+  // way when it returns; see wait().
   template <class Piece, class Stores>
   MSCCLGO_DEVICE void move(uint64_t n, Piece piece, Stores stores) {
 #if defined(MSCCLGO_BULK)
     if (BlockThreads::thread() != 0) return;
     bulkFence();  // also of the barriers, before their first use
-    // The stage of a piece is read until kWriting groups later, so the first piece that fills it
-    // again is asked for then.
+    // A piece's stage is read until kWriting groups later: only then may the next piece fill it.
     constexpr uint32_t kWriting = Stages / 2;
     uint64_t unread = n;
     uint32_t next = slot_;  // of the next piece to read
@@ -276,12 +270,12 @@ class BulkRing {
 #endif
   }
 
-  // wait waits until what move() writes is written. All threads of the block call it, and after
-  // a barrier of the block a release by any of them orders the writes. (PTX:
-  // cp.async.bulk.wait_group makes them visible to the thread that waits, and the block's
-  // barrier passes that on: causality order)
+  // wait waits until the writes of move() are done. All threads of the block call it. After a
+  // barrier of the block, a release by any of them orders the writes. (PTX:
+  // cp.async.bulk.wait_group makes them visible to the thread that waits, and the block's barrier
+  // passes that on: causality order)
   //
-  // No deadline bounds it: it waits for writes to this GPU's memory and mapped peers', as a
+  // No deadline bounds it: it waits for writes to memory of this GPU and of mapped peers, as a
   // fence waits for ordinary stores.
   MSCCLGO_DEVICE void wait() const {
 #if defined(MSCCLGO_BULK)
@@ -291,7 +285,7 @@ class BulkRing {
 
  private:
 #if defined(MSCCLGO_BULK)
-  // Slot is what thread 0 keeps of the piece in a stage.
+  // Slot is thread 0's record of the piece in a stage.
   struct Slot {
     BulkBarrier barrier;
     uint64_t where;
@@ -314,19 +308,19 @@ class BulkRing {
 };
 
 // BulkSpan divides a copy of n bytes, of any alignment and size, into pieces for the engine and
-// edges for threads. Pieces end at lines of the destination, but for the last one, as links
-// carry whole lines best.
+// edges for threads. All pieces but the last end at lines of the destination, as links carry whole
+// lines best.
 struct BulkSpan {
   uint8_t* dst;
   const uint8_t* src;
   uint64_t head;  // bytes before the pieces, at most 15
   uint64_t body;  // bytes of the pieces
-  uint64_t tail;  // bytes behind, at most 15
+  uint64_t tail;  // bytes after them, at most 15
   uint32_t skew;  // bytes from a line to where the pieces start
   uint32_t most;  // bytes of a piece, a multiple of a line
 
-  // A copy whose pieces have at most `most` bytes, a multiple of 128. If dst and src are not
-  // alike, it has no pieces, and the whole is its head.
+  // A copy whose pieces have at most `most` bytes, a multiple of 128. If dst and src are not alike,
+  // it has no pieces, and all of it is its head.
   MSCCLGO_DEVICE BulkSpan(void* to, const void* from, uint64_t n, uint32_t most)
       : dst(static_cast<uint8_t*>(to)),
         src(static_cast<const uint8_t*>(from)),
@@ -353,7 +347,7 @@ struct BulkSpan {
   MSCCLGO_DEVICE uint64_t start(uint64_t i) const { return head + at(i); }
   MSCCLGO_DEVICE uint32_t bytes(uint64_t i) const { return uint32_t(at(i + 1) - at(i)); }
 
-  // edges copies what lies before and behind the pieces to a place that may be another than dst.
+  // edges copies the bytes before and after the pieces to a place, which may differ from dst.
   // `threads` threads call it, and the caller is number `thread` of them.
   MSCCLGO_DEVICE void edges(void* to, uint32_t thread, uint32_t threads) const {
     uint8_t* place = static_cast<uint8_t*>(to);
@@ -371,8 +365,8 @@ struct BulkSpan {
   }
 };
 
-// bulkPieceBytes returns how large the pieces are that `blocks` blocks move through rings of
-// Stages stages: a stage, or less, so that each has a few.
+// bulkPieceBytes returns the size of pieces for `blocks` blocks with rings of Stages stages: a
+// stage, or less, so that each block has a few pieces.
 template <uint32_t Stages>
 MSCCLGO_DEVICE uint32_t bulkPieceBytes(uint64_t n, uint32_t stage, uint32_t blocks) {
   constexpr uint64_t kLeast = 2 << 10, kLine = 128;
@@ -381,10 +375,10 @@ MSCCLGO_DEVICE uint32_t bulkPieceBytes(uint64_t n, uint32_t stage, uint32_t bloc
   return each < stage ? uint32_t(each) : stage;
 }
 
-// bulkCopy copies n bytes between ranges that do not overlap, of any alignment and size.
-// `blocks` blocks call it, with all threads, and the caller's is number `block` of them. Where
-// dst and src lie alike in words of 16 bytes the engine moves all but the edges. What it reads
-// is ordered, and what it writes under way when it returns, as with move() of BulkRing.
+// bulkCopy copies n bytes between ranges that do not overlap, of any alignment and size. `blocks`
+// blocks call it, with all threads, and the caller's is number `block` of them. Where dst and src
+// lie alike in words of 16 bytes the engine moves all but the edges. Its reads are ordered, and its
+// writes are under way when it returns, as with move() of BulkRing.
 template <uint32_t Stages>
 MSCCLGO_DEVICE void bulkCopy(BulkRing<Stages>& ring, void* dst, const void* src, uint64_t n, uint32_t block,
                              uint32_t blocks) {

@@ -61,8 +61,8 @@ MSCCLGO_DEVICE void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread,
   for (; i < n; i += threads) dst[i] = src[i];
 }
 
-// copyShifted copies n words to an aligned dst from `shift` bytes after the aligned
-// words at src, of which it reads n + 1.
+// copyShifted copies n words to an aligned dst from `shift` bytes after the start of n + 1 aligned
+// words at src.
 template <class T>
 MSCCLGO_DEVICE void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n, uint32_t thread,
                                 uint32_t threads) {
@@ -75,11 +75,10 @@ MSCCLGO_DEVICE void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n
 // the caller is number `thread` of them. Each copies a part, and none waits: the threads
 // need a barrier before one of them signals.
 //
-// Width is the size of the widest access, 4, 8 or 16 bytes, and Loads how many loads a thread
-// has under way: few threads need more to keep up with memory. Where dst and src are not
-// aligned alike, stores are still that wide, and each is made from two loads. Nothing
-// outside the two ranges is accessed. The accesses are weak (PTX): only a later release
-// orders them.
+// Width is the size of the widest access, 4, 8 or 16 bytes, and Loads how many loads a thread has
+// under way: few threads need more to keep up with memory. If dst and src are not aligned alike,
+// stores are still that wide, and each is made from two loads. Nothing outside the two ranges is
+// accessed. The accesses are weak (PTX): only a later release orders them.
 template <uint32_t Width = 16, uint32_t Loads = 4>
 MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads) {
   using T = typename detail::Word<Width>::Type;
@@ -135,9 +134,9 @@ MSCCLGO_DEVICE void storeBy(void* dst, T value) {
 
 }  // namespace detail
 
-// loadPartial returns a value of which it reads the first n bytes, n at least 1, at any
-// alignment; the others are 0. A whole value is read by one access if it is aligned, and
-// by a few if it is aligned to 2 or 4. Any thread may call it.
+// loadPartial reads the first n bytes of a value, n at least 1, at any alignment; the others are 0.
+// A whole value is read by one access if it is aligned, and by a few if it is aligned to 2 or 4.
+// Any thread may call it.
 template <class T>
 MSCCLGO_DEVICE T loadPartial(const void* src, uint64_t n) {
   uintptr_t address = reinterpret_cast<uintptr_t>(src);

@@ -11,8 +11,8 @@
 
 namespace mscclgo {
 
-// Trigger is what a push carries to the host. Package fifo returns it field by field. The
-// server of the ring settles what the fields mean.
+// Trigger is what a push passes to the host. Package fifo returns it field by field. The server of
+// the ring decides what the fields mean.
 struct Trigger {
   uint64_t a, b, c;
   uint64_t detail;  // the low 52 bits travel
@@ -34,12 +34,11 @@ struct PushResult {
   uint64_t position;  // from 0; for poll and sync
 };
 
-// FifoState is the part of a ring in device memory. Each word has a cache line
-// of its own.
+// FifoState is the part of a ring in device memory. Each word has its own cache line.
 struct FifoState {
   uint64_t head;  // triggers pushed, and about to be
   uint64_t reserved0[15];
-  uint64_t popped;  // what the host was last seen to have popped, or less
+  uint64_t popped;  // the host's count of pops when last read, or less
   uint64_t reserved1[15];
   uint64_t looking;  // 1 while a thread looks at the host's count
   uint64_t reserved2[15];
@@ -47,10 +46,9 @@ struct FifoState {
 
 namespace detail {
 
-// fillPayload stores n bytes, at least 1, at the places in 16-byte words that they have at
-// src; dst is the first of these words. It reads nothing besides the bytes, and what it
-// stores besides them means nothing. It has 16 loads under way at a time. It is not
-// inlined, because of its registers.
+// fillPayload stores n bytes, at least 1, to 16-byte words from dst on, each at the place in its
+// word that it has at src. It reads only these bytes; the rest of the words it stores means
+// nothing. It has 16 loads under way at a time. It is not inlined, because of its registers.
 inline __device__ __noinline__ void fillPayload(uint4* dst, const uint8_t* src, uint64_t n) {
   constexpr int32_t kLoads = 16;
   constexpr uint32_t kWord = sizeof(uint4);
@@ -75,19 +73,18 @@ inline __device__ __noinline__ void fillPayload(uint4* dst, const uint8_t* src, 
   }
 }
 
-// Room is what threads know of a queue that the host empties.
+// Room is the threads' view of a queue that the host empties.
 struct Room {
   const uint64_t* taken;  // how many the host has taken, pinned
-  uint64_t* seen;         // taken when last read, or less
+  uint64_t* seen;         // `taken` when last read, or less
   uint64_t* looking;      // 1 while a thread reads taken
   uint64_t size;          // how many may be in the queue
 };
 
-// awaitRoom waits until number `position` may be added. The host's count is across PCIe:
-// of the threads that wait, one at a time reads it, and tells the others through device
-// memory. Threads behind may have been quicker, so that the count may be above `position`.
-// Its loads are relaxed: what the caller reads next is nothing that the host wrote, and a
-// store that comes only if the wait has ended is not made before.
+// awaitRoom waits until number `position` may be added. The host's count is across PCIe: of the
+// threads that wait, one at a time reads it, and copies it to device memory for the others. Later
+// threads may have been quicker, so the count may be above `position`. Its loads are relaxed: the
+// caller reads nothing next that the host wrote, and its stores depend on the end of the wait.
 inline __device__ __noinline__ WaitResult awaitRoom(Watch watch, Room room, uint64_t position) {
   return waitUntil(watch, [&] {
     if (int64_t(position - load<Scope::Device, Order::Relaxed>(room.seen)) < int64_t(room.size)) return true;
@@ -104,10 +101,9 @@ inline __device__ __noinline__ WaitResult awaitRoom(Watch watch, Room room, uint
 
 // FifoHandle is a ring as kernels see it.
 //
-// An entry is 32 bytes, written by two 16-byte stores, of which PTX keeps only each 8-byte
-// word whole. So each word has a tag, a bit that flips with each lap of the ring: the host
-// takes an entry when all four words have the tag of the lap, in whatever order they
-// arrive, and need not clear it.
+// An entry is 32 bytes, written by two 16-byte stores; PTX keeps only each 8-byte word whole. So
+// each word has a tag, a bit that flips with each lap of the ring. The host takes an entry when all
+// four words have the tag of the lap, in whatever order they arrive, and does not clear it.
 //
 // A ring may have room for a payload with each entry: bytes that the host then need not
 // fetch from the device.
@@ -120,11 +116,11 @@ struct FifoHandle {
   uint64_t payloadBytes;  // of an entry, a multiple of 128
   Watch watch;
 
-  // push passes a trigger to the host. Any thread may call it. What the thread wrote and
-  // observed before, in any memory, is visible to whatever serves the trigger: the host, a
-  // copy engine or a NIC (release at system scope). The triggers of one thread are served
-  // in the order of its pushes. It waits while the ring is full. When the result is not
-  // Done, the group has failed, and this trigger and later ones are lost.
+  // push passes a trigger to the host. Any thread may call it. What the thread wrote and observed
+  // before, in any memory, is visible to the server of the trigger: the host, a copy engine or a
+  // NIC (release at system scope). The triggers of one thread are served in the order of its
+  // pushes. It waits while the ring is full. When the result is not Done, the group has failed, and
+  // this trigger and later ones are lost.
   MSCCLGO_DEVICE PushResult push(const Trigger& trigger) const { return pushAs<Order::Release>(trigger); }
 
   // relaxedPush is push() without the memory ordering: for triggers that concern no data
@@ -182,8 +178,8 @@ struct FifoHandle {
     return slot;
   }
 
-  // pushed tells the timeline of a push, with the trigger's detail as the channel: a port's
-  // number in the service.
+  // pushed writes a push to the timeline, with the trigger's detail as the channel: a port's number
+  // in the service.
   MSCCLGO_DEVICE void pushed(const detail::Span& span, uint64_t position, const Trigger& trigger) const {
 #if defined(MSCCLGO_TRACE)
     Watch port = watch;

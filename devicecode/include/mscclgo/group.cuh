@@ -200,7 +200,7 @@ struct GroupHandle {
       Watch w = watch;
       w.peer = peer;
       const uint32_t* theirs = flag(blockIdx.x, rank, peer, site);
-      // As a signed difference, so that wrap-around works.
+      // A signed difference, for wrap-around.
       WaitResult r =
           waitUntil(w, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - arrival) >= 0; });
       if constexpr (Wait == Order::Acquire) fence<Scope::System, Wait>();
@@ -336,7 +336,7 @@ class Rounds {
     Watch watch = group_.watch;
     watch.peer = peer;
     const uint32_t* theirs = group_.flag(block_, group_.rank, peer, site);
-    // As a signed difference, so that wrap-around works.
+    // A signed difference, for wrap-around.
     WaitResult result = waitUntil(
         watch, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0; });
     fence<Scope::System, Order::Acquire>();

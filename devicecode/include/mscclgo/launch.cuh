@@ -5,12 +5,12 @@
 
 namespace mscclgo {
 
-// awaitPrevious waits until the kernel before this one in the stream has ended and its
-// writes are visible, and then lets the next launch begin. In kernels that are launched
-// with gpu.LaunchConfig.Overlap, all threads call it first, before they access memory;
-// in others it does nothing. Code for architectures before sm_90 has no such wait, and is
-// launched after the kernel before has ended. It saves the latency of a launch. On emulated
-// devices launches overlap where the race finder or the explorer runs (docs/RACES.md).
+// awaitPrevious waits until the kernel before this one in the stream has ended and its writes are
+// visible, and then lets the next launch begin. In kernels launched with gpu.LaunchConfig.Overlap,
+// all threads call it first, before they access memory; in others it does nothing. Code for
+// architectures before sm_90 has no such wait, and is launched after the kernel before has ended.
+// It saves the latency of a launch. On emulated devices launches overlap only under the race finder
+// and the explorer (docs/RACES.md).
 //
 // The next launch begins only when every block of this grid is on the device and has
 // called it. So its blocks, which wait here too, keep no block of this grid from

@@ -1,7 +1,7 @@
-// Pipe: a one-way stream of messages from one rank to another, which are cut into chunks and
-// go through a ring of slots. The sender runs at most as many chunks ahead as there are
-// slots. Threads carry the bytes where the receiver's memory is mapped, and the hosts
-// elsewhere, by port; kernels are the same.
+// Pipe: a one-way stream of messages from one rank to another. Messages are cut into chunks, which
+// go through a ring of slots; the sender is at most as many chunks ahead as there are slots.
+// Threads move the bytes if the receiver's memory is mapped; otherwise the hosts do, by port.
+// Kernels are the same.
 //
 //   pipes.to(next).send(data, bytes);
 //
@@ -28,26 +28,25 @@ constexpr uint32_t kMaxPipeLot = 16;
 // kPipeLot goes with the offset of a lot in a post.
 constexpr uint64_t kPipeLot = uint64_t(1) << 63;
 
-// PipeControl begins each end's memory. Then come two words for each slot, or for 2 * kMaxPipeLot
-// where messages borrow, which say of what chunk and of how long a message the slot is, where
-// MSCCLGO_CHECK is defined; and behind them, at a multiple of 128 bytes, the slots, if the end has
-// any.
+// PipeControl begins each end's memory. Two words for each slot follow (for 2 * kMaxPipeLot slots
+// if messages borrow). With checks they have the slot's chunk and the length of its message. The
+// slots, if the end has any, come last, at a multiple of 128 bytes.
 struct PipeControl {
-  // Where the receiver wants a message, its bytes, and the number of its first chunk; the peer writes
-  // it. The place is 0 for the pipe's slots, 1 more than an offset in the buffer, or kPipeLot and the
-  // offset of a lot.
+  // Where the receiver wants a message, its bytes, and the number of its first chunk. The peer
+  // writes it. The place is 0 for the pipe's slots, 1 more than an offset in the buffer, or
+  // kPipeLot and the offset of a lot.
   uint64_t post[3];
   uint64_t reserved;
   uint64_t posting[3];  // at the receiving end: the post that it made last
   uint64_t posted;      // at the receiving end: 1 from post() until the message is received
   uint64_t answers;     // at the sending end: signals of the receiver, up to its last message
   uint64_t chunks;      // sent or received
-  uint64_t lent;        // at the sending end: the lot of the receiver's that the message goes to, or 0
-  uint64_t lot;         // at a sending end by port: the lot of its own that the message goes through, or 0
+  uint64_t lent;        // at the sending end: the receiver's lot for the message, or 0
+  uint64_t lot;         // at a sending end by port: its own lot for the message, or 0
   uint64_t reserved2[4];
 };
 
-// What a pipe's end is: any sum of these.
+// The properties of a pipe's end: any sum of these.
 enum PipeFlag : uint32_t {
   kPipeSends = 1,      // the sending end
   kPipeByPort = 2,     // the hosts move the bytes
@@ -63,56 +62,54 @@ template <bool kPlain>
 class PipeOut;
 }  // namespace detail
 
-// PipeHandle is one end of a pipe. The threads of a block or of a warp (Threads:
-// BlockThreads or WarpThreads) make a call together, with the same arguments; one call at a
-// time is made at an end. Calls of later kernels, and of other threads behind a barrier, go
-// on where the last ended.
+// PipeHandle is one end of a pipe. The threads of a block or of a warp (Threads: BlockThreads or
+// WarpThreads) make a call together, with the same arguments; one call at a time is made at an end.
+// Calls of later kernels, and of other threads after a barrier, go on where the last call ended.
 //
-// Messages are received in the order in which they were sent, by calls of the same length; a
-// length of 0 is a message too. Where MSCCLGO_CHECK is defined, another length ends the
-// kernel (check.cuh). Elements are aligned to their size, bytes to nothing.
+// Messages are received in the order of their sends, by calls of the same length; a length of 0 is
+// a message too. With checks, another length ends the kernel (check.cuh). Elements are aligned to
+// their size; bytes have any alignment.
 //
-// When a call returns Done, all of its threads may read what it received, and overwrite what
-// it sent. Otherwise a wait for the peer has failed, and the pipe is of no further use.
+// When a call returns Done, all of its threads may read the data received, and overwrite the data
+// sent. Otherwise a wait for the peer has failed, and the pipe is of no further use.
 //
 // The calls are not inlined, as kernels make several. Because of their registers, kernels
 // with more than 256 threads in a block need __launch_bounds__.
 //
-// A call waits for the peer, and at most slotCount chunks of slotBytes wait in a pipe for
-// theirs. Ranks in a ring that all send before they receive may so send slotCount - 1 chunks
-// at a time.
+// A call waits for the peer's call, but a pipe holds up to slotCount chunks of slotBytes. So ranks
+// in a ring may all send before they receive, slotCount - 1 chunks at a time.
 //
-// A receiving end with a buffer (kPipePosts) tells the sender where it wants each message:
-// straight into the buffer, if recv() or recvCopySend() is called for a place there, or
-// through slots. The sender waits for that, so ranks in a ring call post() before they send,
-// and pass nothing on by recvCopySend() and the like: for that are pipes without a buffer.
+// A receiving end with a buffer (kPipePosts) posts where it wants each message: in the buffer
+// itself, if recv() or recvCopySend() is called for a place there, or through slots. The sender
+// waits for the post. So ranks in a ring call post() before they send, and do not pass messages on
+// by recvCopySend() and the like: pipes without a buffer do that.
 //
-// Ends that share a pool (kPipeBorrows) have few slots of their own. When a message of more
-// chunks than those is received, the call borrows a lot for it, of lotSlots slots, and gives that
-// back at its end. Over ports the sender does so too. If all lots are lent, the message goes
-// through the pipe's own slots as shorter ones do, so that nobody waits for a lot.
+// Ends that share a pool (kPipeBorrows) have few slots of their own. To receive a longer message, a
+// call borrows a lot of lotSlots slots, and gives it back at its end. Over ports the sender does so
+// too. If all lots are lent, the message goes through the pipe's own slots, so nobody waits for a
+// lot.
 //
-// An end that the host has not connected yet (kPipeUnopened) is of no use: calls wait for a signal that
-// does not come, until the deadline, and where MSCCLGO_CHECK is defined they end the kernel.
+// An end that the host has not connected yet (kPipeUnopened) is of no use: calls wait until the
+// deadline for a signal. With checks they end the kernel.
 struct PipeHandle {
-  Device2DeviceSemaphoreHandle semaphore;  // chunks to the receiver, and back; over ports only what waits
-  PortChannelHandle port;                  // over ports, between the memories that hold the ends
+  Device2DeviceSemaphoreHandle semaphore;  // chunks to the receiver, and back; over ports for waits alone
+  PortChannelHandle port;                  // over ports, between the memories with the ends
   PipeControl* control;                    // this end's
   PipeControl* peerControl;                // the peer's, mapped here, or null over ports
   uint8_t* slots;                          // the receiver's; over ports this end's
-  uint8_t* buffer;         // the receiver's for messages that it posts, or null if it is not mapped
+  uint8_t* buffer;         // the receiver's buffer for posted messages, or null if it is not mapped
   const uint8_t* source;   // over ports, this rank's memory from which the host sends, or null
   uint64_t bufferSize;     // bytes
   uint64_t sourceSize;     // bytes
   uint64_t slotBytes;      // a multiple of 128
-  uint64_t controlOffset;  // of this end in the memory that it lies in, bytes
-  uint64_t peerOffset;     // of the peer's end in the memory that it lies in, bytes
+  uint64_t controlOffset;  // of this end in its memory, bytes
+  uint64_t peerOffset;     // of the peer's end in its memory, bytes
   PipePool* pool;          // of this rank, at the beginning of this end's memory, or null
   uint32_t slotCount;      // a power of two
   uint32_t flags;          // PipeFlag
   uint32_t bufferNumber;   // in the service
   uint32_t sourceNumber;   // in the service
-  uint32_t lotSlots;       // that a message borrows, a power of two of at least slotCount; 0 for none
+  uint32_t lotSlots;       // of a lot, a power of two of at least slotCount; 0 for none
   uint32_t reserved;
 
   // send sends bytes.
@@ -138,10 +135,10 @@ struct PipeHandle {
                                 : recvCopySendBy<false, Threads>(out, dst, bytes, site);
   }
 
-  // A reduction by pipes begins with sendToReduce() at one rank, goes on with
-  // recvReduceSend() at others, and ends with recvReduce() or recvReduceCopySend(). Op and
-  // the element T are those of reduce.cuh; count is of elements. Partial results travel in
-  // the form of Reducer::Unfinished, which may be larger than elements.
+  // A reduction by pipes begins with sendToReduce() at one rank, goes on with recvReduceSend() at
+  // others, and ends with recvReduce() or recvReduceCopySend(). Op and the element T are of
+  // reduce.cuh; count is of elements. Partial results travel in the form of Reducer::Unfinished,
+  // which may be larger than elements.
 
   // sendToReduce sends elements for a reduction.
   template <class T, class Op, class Threads = BlockThreads>
@@ -153,8 +150,8 @@ struct PipeHandle {
   MSCCLGO_DEVICE WaitResult recvReduceSend(const PipeHandle& out, const T* src, uint64_t count,
                                            Site site = Site::here()) const;
 
-  // recvReduce reduces what it receives with elements of this rank, and stores the result,
-  // which is that of the elements of `ranks` ranks. dst may be src.
+  // recvReduce reduces what it receives with elements of this rank, and stores the result of the
+  // elements of `ranks` ranks. dst may be src.
   template <class T, class Op, class Threads = BlockThreads>
   MSCCLGO_DEVICE WaitResult recvReduce(T* dst, const T* src, uint64_t count, uint32_t ranks,
                                        Site site = Site::here()) const;
@@ -164,13 +161,13 @@ struct PipeHandle {
   MSCCLGO_DEVICE WaitResult recvReduceCopySend(const PipeHandle& out, T* dst, const T* src, uint64_t count,
                                                uint32_t ranks, Site site = Site::here()) const;
 
-  // post tells the sender where the next message is wanted, ahead of the call that receives
-  // it, which has the same dst and bytes: dst is null if it reduces, and bytes then those
-  // that travel (pipeBytes). Without kPipePosts it does nothing.
+  // post lets the sender know where the next message is wanted, before the call that receives it.
+  // That call has the same dst and bytes. If it reduces, dst is null, and bytes is how many travel
+  // (pipeBytes). Without kPipePosts post does nothing.
   template <class Threads = BlockThreads>
   MSCCLGO_DEVICE WaitResult post(const void* dst, uint64_t bytes, Site site = Site::here()) const;
 
-  // is reports whether the end is what the flag says. Any thread may call it.
+  // is reports whether the end has the property. Any thread may call it.
   MSCCLGO_DEVICE bool is(PipeFlag flag) const { return (flags & flag) != 0; }
 
  private:
@@ -179,9 +176,9 @@ struct PipeHandle {
   template <bool kPlain>
   friend class detail::PipeOut;
 
-  // isPlain reports whether a message goes through slots in mapped memory, and nothing else is done for
-  // it; arePlain is for one that is sent on. Such messages have a form of each call to themselves: the
-  // other takes many registers, which a call that is not inlined saves and restores in every thread.
+  // isPlain reports whether a message only goes through slots in mapped memory; arePlain is for a
+  // message that is sent on. Each call has a form of its own for plain messages: the other form
+  // takes many registers, and a call that is not inlined saves and restores them in every thread.
   MSCCLGO_DEVICE bool isPlain(uint64_t bytes) const {
     return !is(kPipeByPort) && !is(kPipePosts) && !borrows(bytes);
   }
@@ -208,23 +205,23 @@ struct PipeHandle {
   __device__ __noinline__ WaitResult recvReduceCopySendBy(const PipeHandle& out, T* dst, const T* src,
                                                           uint64_t count, uint32_t ranks, Site site) const;
 
-  // Signals are what the peer has signalled in all: over ports by its host, and by its kernels.
+  // Signals are the peer's signals so far: over ports its host's, and its kernels'.
   struct Signals {
     uint64_t first, second;
 
-    // reach reports whether there are as many as that. The counts may wrap around.
+    // reach reports whether there are that many. The counts may wrap around.
     MSCCLGO_DEVICE bool reach(uint64_t signals) const { return int64_t(first + second - signals) >= 0; }
   };
 
-  // seen returns the signals so far. One thread calls it; it orders nothing.
+  // seen reads the signals so far. One thread calls it; it orders nothing.
   MSCCLGO_DEVICE Signals seen() const {
     Signals s;
     loadRelaxed16(semaphore.inbound, s.first, s.second);
     return s;
   }
 
-  // await waits until the peer has signalled that often in all; s is what was seen before. One thread
-  // calls it, and an acquiring fence at system scope follows.
+  // await waits until the peer has signalled that often in all; s has the signals seen before. One
+  // thread calls it, and an acquiring fence at system scope follows.
   MSCCLGO_DEVICE WaitResult await(uint64_t signals, Signals& s) const {
     detail::Span span(semaphore.watch.trace());
     WaitResult result = WaitResult::Done;
@@ -264,10 +261,10 @@ struct PipeHandle {
     return WaitResult::Done;
   }
 
-  // Chunk is what the port moves.
+  // Chunk is a chunk for the port to move.
   struct Chunk {
     uint64_t first, index, bytes, messageBytes;  // the number of the message's first chunk; this one in it
-    uint64_t place, source;                      // of the message, as PipeOut has them
+    uint64_t place, source;                      // of the message, as in PipeOut
     bool direct, lent, fetched, staged;
   };
 
@@ -294,8 +291,9 @@ struct PipeHandle {
     return result;
   }
 
-  // awaitPlace waits until a chunk has a place, of a message of so many bytes whose post comes before
-  // it, behind so many signals of the receiver. It is not inlined, because of its registers.
+  // awaitPlace waits until chunk `index` of a posted message of so many bytes has a place. Before
+  // the message, the receiver has sent `answers` signals. It is not inlined, because of its
+  // registers.
   __device__ __noinline__ WaitResult awaitPlace(uint64_t index, uint64_t bytes, uint64_t answers,
                                                 bool fetched, Site site) const {
     const bool leaves = index == slotCount && borrows(bytes);
@@ -309,7 +307,8 @@ struct PipeHandle {
       if (leaves) control->lent = asked && isLot(control->post[0]) ? control->post[0] : 0;
       if (leaves && is(kPipeByPort) && !fetched) control->lot = control->lent != 0 ? pool->borrow() : 0;
     }
-    // It waits for the chunk that was in its place before, of which the first in lots have none.
+    // It waits until the chunk that was in its place before has left. The first chunks in a lot
+    // find it empty.
     const bool lots =
         index >= slotCount && control->lent != 0 && (!is(kPipeByPort) || fetched || control->lot != 0);
     const uint64_t window = lots ? lotSlots : slotCount;
@@ -320,12 +319,13 @@ struct PipeHandle {
   // slot returns the slot of a chunk.
   MSCCLGO_DEVICE uint8_t* slot(uint64_t chunk) const { return slots + (chunk & (slotCount - 1)) * slotBytes; }
 
-  // borrows reports whether a message borrows a lot, unless it goes straight to its place.
+  // borrows reports whether a message borrows a lot, unless it goes directly to its place.
   MSCCLGO_DEVICE bool borrows(uint64_t bytes) const {
     return is(kPipeBorrows) && bytes > slotCount * slotBytes;
   }
 
-  // mine and theirs return what is at an offset of the memory that this end lies in, or the peer's.
+  // mine and theirs return the address at an offset of the memory with this end, and with the
+  // peer's end.
   MSCCLGO_DEVICE uint8_t* mine(uint64_t offset) const {
     return reinterpret_cast<uint8_t*>(control) - controlOffset + offset;
   }
@@ -333,8 +333,9 @@ struct PipeHandle {
     return reinterpret_cast<uint8_t*>(peerControl) - peerOffset + offset;
   }
 
-  // isPosted reports whether the post is for the message that begins with a chunk and has so many bytes.
-  // If the ranks' calls do not go together, it may be that of another, and its place be others' by now.
+  // isPosted reports whether the post is for the message that begins with a chunk and has so many
+  // bytes. If the ranks' calls do not match, it may be another message's, and its place may be in
+  // use.
   MSCCLGO_DEVICE bool isPosted(uint64_t first, uint64_t bytes) const {
     return control->post[2] == first && control->post[1] == bytes;
   }
@@ -342,13 +343,14 @@ struct PipeHandle {
   // isLot reports whether the place in a post is a lot.
   MSCCLGO_DEVICE static bool isLot(uint64_t where) { return (where & kPipeLot) != 0; }
 
-  // inLot returns where in its memory chunk i of a message is that has a lot there. The first chunks, as
-  // many as the pipe has slots, are in those.
+  // inLot returns the offset of chunk i of a message with a lot. The first chunks, as many as the
+  // pipe has slots, are in the slots.
   MSCCLGO_DEVICE uint64_t inLot(uint64_t lot, uint64_t i) const {
     return (lot & ~kPipeLot) + ((i - slotCount) & (lotSlots - 1)) * slotBytes;
   }
 
-  // offsetOf returns where something lies in this end's memory, and so in the peer's.
+  // offsetOf returns an object's offset in this end's memory, which is its offset in the peer's
+  // too.
   MSCCLGO_DEVICE uint64_t offsetOf(const void* at) const { return address(at) - address(control); }
 
   MSCCLGO_DEVICE static uint64_t address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
@@ -359,9 +361,9 @@ struct PipeHandle {
     return buffer != nullptr && offset <= size && bytes <= size - offset;
   }
 
-  // The checks end the kernel where the ends of a pipe are used otherwise than they are made,
-  // or differ in a message's length, if MSCCLGO_CHECK is defined; see check.cuh. The sender
-  // announces each chunk with the length of its message, the receiver compares.
+  // The checks end the kernel if an end is used for the wrong direction, or the ends differ in a
+  // message's length (check.cuh). The sender announces each chunk with the length of its message,
+  // and the receiver compares.
 #if defined(MSCCLGO_CHECK)
   MSCCLGO_DEVICE void checkEnd(bool sends, uint64_t chunkBytes, Site site) const {
     if (is(kPipeUnopened))
@@ -390,7 +392,7 @@ struct PipeHandle {
   MSCCLGO_DEVICE void checkAnnounced(uint64_t chunk, uint64_t bytes, Site site) const {
     uint64_t number, sent;
     loadRelaxed16(announcement(control, chunk), number, sent);
-    if (number == chunk + 1) checkLength(sent, bytes, site);  // otherwise the sender does not check
+    if (number == chunk + 1) checkLength(sent, bytes, site);  // otherwise the sender has no checks
   }
   MSCCLGO_DEVICE void checkLength(uint64_t theirs, uint64_t bytes, Site site) const {
     if (theirs == bytes) return;
@@ -421,11 +423,10 @@ struct PipeSet {
   uint32_t reserved;
   Watch watch;
 
-  // to returns the sending end of a pipe to a peer, and from the receiving end of one from a
-  // peer. Blocks that have pipes of their own take that of their number, below perPeer.
-  // Peers are counted from 0 in the order in which the host named them. An index outside
-  // the set ends the kernel where MSCCLGO_CHECK is defined; see check.cuh. Any thread may
-  // call them.
+  // to returns the sending end of a pipe to a peer, and from the receiving end of one from a peer.
+  // Blocks with pipes of their own take the one of their number, below perPeer. Peers are counted
+  // from 0 in the host's order. With checks, an index outside the set ends the kernel (check.cuh).
+  // Any thread may call them.
   MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t pipe = 0, Site site = Site::here()) const
       -> const PipeHandle& {
     return detail::channelOf(Side{out, outs, perPeer, watch}, peer, pipe, site);
@@ -436,7 +437,7 @@ struct PipeSet {
   }
 
  private:
-  // Side is what channelOf takes.
+  // Side is the set for channelOf.
   struct Side {
     const PipeHandle* handles;
     uint32_t size, perPeer;
@@ -448,14 +449,14 @@ namespace detail {
 
 using PipeLine = uint4;  // 16 bytes
 
-// PipeIn receives a message, and PipeOut sends one. The leader, one thread, begins it. Of each chunk it
-// makes the first calls and the last, and between them, with barriers around it, all threads make place(),
-// which returns where the chunk is or goes. All threads make next() before the next chunk. With the last
-// chunk the leader calls end() ahead of the second barrier: all threads load the count that it stores when
-// they begin the next message.
+// PipeIn receives a message, and PipeOut sends one. One thread, the leader, begins it. For each
+// chunk the leader makes the first calls and the last. Between them, with a barrier before and
+// after, all threads call place(), which returns where the chunk is or goes. All threads call
+// next() before the next chunk. With the last chunk the leader calls end() before the second
+// barrier: it stores the count that all threads load when they begin the next message.
 //
-// A message loads its counts and signals at once when it begins, and signals that it has seen it does not
-// load again: each load that waits for another costs a trip to memory.
+// A message loads its counts and signals together when it begins, and does not load signals again
+// that it has seen: each load that waits for another costs a trip to memory.
 template <bool kPlain>
 class PipeIn {
  public:
@@ -467,7 +468,7 @@ class PipeIn {
         direct_(is(kPipePosts) && PipeHandle::within(pipe.buffer, pipe.bufferSize, dst, bytes)),
         start_(pipe.control->chunks) {}
 
-  // begin tells the sender where the message is wanted.
+  // begin posts where the message is wanted.
   MSCCLGO_DEVICE WaitResult begin(Site site) {
     p_.checkEnd(false, p_.slotBytes, site);
     WaitResult result = WaitResult::Done;
@@ -490,8 +491,8 @@ class PipeIn {
     return lent_ ? p_.mine(p_.inLot(p_.control->posting[0], index_)) : p_.slot(start_ + index_);
   }
 
-  // release gives the slot back, and with the last the lot. A lot whose message fails before that is given
-  // back by the host, which goes by `posted`.
+  // release gives the slot back, and with the last chunk the lot. If the message fails before, the
+  // host gives the lot back; it looks at `posted`.
   MSCCLGO_DEVICE WaitResult release() {
     if (!kPlain && last_) {
       if (lent_) p_.pool->giveBack(p_.control->posting[0] & ~kPipeLot);
@@ -534,7 +535,7 @@ class PipeIn {
 template <bool kPlain>
 class PipeOut {
  public:
-  // Sends bytes, from src if the host may fetch them there.
+  // Sends bytes, directly from src if the host may read there.
   MSCCLGO_DEVICE PipeOut(const PipeHandle& pipe, const void* src, uint64_t bytes, uint64_t chunkBytes)
       : p_(pipe),
         bytes_(bytes),
@@ -556,7 +557,7 @@ class PipeOut {
     return p_.await(answers_ + index_ + 1 - p_.slotCount, seen_);
   }
 
-  // announce says what the chunk is; over ports pass() does.
+  // announce writes what the chunk is; over ports pass() does.
   MSCCLGO_DEVICE WaitResult announce() const {
     return byPort() ? WaitResult::Done : p_.announce(start_ + index_, bytes_);
   }
@@ -597,15 +598,15 @@ class PipeOut {
   MSCCLGO_DEVICE bool is(PipeFlag flag) const { return !kPlain && p_.is(flag); }
   MSCCLGO_DEVICE bool borrows() const { return !kPlain && p_.borrows(bytes_); }
 
-  // posted reports whether the receiver's post of the message comes before the chunk.
+  // posted reports whether the receiver posts the message before the chunk.
   MSCCLGO_DEVICE bool posted() const { return is(kPipePosts) || (borrows() && index_ >= p_.slotCount); }
 
-  // learn looks where the receiver wants the message, once that matters.
+  // learn reads where the receiver wants the message, once that matters.
   MSCCLGO_DEVICE void learn() {
     if (index_ == 0 && is(kPipePosts)) {
       const uint64_t where = p_.control->post[0];
       place_ = where - 1;
-      // Bytes that were not asked for must not go there.
+      // Other bytes than the posted ones must not go there.
       direct_ = where != 0 && !PipeHandle::isLot(where) && p_.isPosted(start_, bytes_) &&
                 place_ <= p_.bufferSize && bytes_ <= p_.bufferSize - place_;
     }
@@ -627,7 +628,7 @@ class PipeOut {
   PipeHandle::Signals seen_{};          // of the receiver's
 };
 
-// NoIn and NoOut are the sides that a call does not have.
+// NoIn and NoOut are for a call without that side.
 struct NoIn {
   MSCCLGO_DEVICE WaitResult begin(Site) const { return WaitResult::Done; }
   MSCCLGO_DEVICE WaitResult arrive() const { return WaitResult::Done; }
@@ -669,11 +670,12 @@ MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t c
   uint64_t at = 0;
   do {
     if (leads && result == WaitResult::Done) {
-      // Room is there as a rule, and the chunk comes meanwhile.
+      // There is usually room, and the chunk comes meanwhile.
       result = out.room(site);
       if (result == WaitResult::Done) result = in.arrive();
-      // The relaxed loads of both sides' signals, of this chunk and those before, come before this fence: an
-      // acquire pattern, so that the barrier gives all threads what was stored before the signals.
+      // The relaxed loads of both sides' signals, for this chunk and earlier ones, come before this
+      // fence. That is an acquire pattern: after the barrier all threads see what was stored before
+      // the signals.
       fence<Scope::System, Order::Acquire>();
       if (result == WaitResult::Done) in.compare(site), result = out.announce();
     }
@@ -685,9 +687,9 @@ MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t c
     if (leads && at + n == bytes) in.end(), out.end();
     Threads::sync();
     if (leads) {
-      // One fence for the signals of both sides, as it takes long. All threads' writes of the chunk, and
-      // their reads of the slot that is given back, happen before the barrier, which the fence follows:
-      // it is cumulative, so that they come before both relaxed signals (PTX: causality order).
+      // One fence for the signals of both sides, as it takes long. All threads write the chunk, and
+      // read the slot to give back, before the barrier. The fence after it is cumulative, so these
+      // accesses come before both relaxed signals (PTX: causality order).
       if (in.byMemory() || out.byMemory()) fence<Scope::System, Order::Release>();
       result = out.pass(n);
       if (result == WaitResult::Done) result = in.release();
@@ -715,8 +717,8 @@ MSCCLGO_DEVICE bool aligned(const void* at) {
   return reinterpret_cast<uintptr_t>(at) % sizeof(PipeLine) == 0;
 }
 
-// forLines calls store(whole, i, load(whole, i)) for the lines of n bytes of which the caller
-// is in charge. Where they are whole, it has AtOnce loads under way.
+// forLines calls store(whole, i, load(whole, i)) for the calling thread's lines of n bytes. For
+// whole lines it has AtOnce loads under way.
 template <class Threads, uint32_t AtOnce, class Load, class Store>
 MSCCLGO_DEVICE void forLines(uint64_t n, bool aligned, Load load, Store store) {
   using Value = decltype(load(true, uint64_t(0)));
@@ -733,24 +735,24 @@ MSCCLGO_DEVICE void forLines(uint64_t n, bool aligned, Load load, Store store) {
   for (; i < (n + sizeof(PipeLine) - 1) / sizeof(PipeLine); i += threads) store(false, i, load(false, i));
 }
 
-// PipeSums are the partial results of lines of elements on their way.
+// PipeSums are the partial results of lines of elements, as they travel.
 template <class T, class Op>
 struct PipeSums {
   using Line = PipeLine;
   using Type = typename Reducer<T, Op, Line>::Unfinished;
-  static constexpr uint32_t kLines = sizeof(Type) / sizeof(Line);  // of 16 bytes, for one of elements
+  static constexpr uint32_t kLines = sizeof(Type) / sizeof(Line);  // for a line of elements
   static constexpr uint32_t kAtOnce = kLines == 1 ? 4 : 1;
   static_assert(128 % sizeof(Type) == 0, "a slot holds whole ones");
 
-  // bytes returns how many travel for elements of so many bytes.
+  // bytes returns how many bytes travel for elements of so many bytes.
   MSCCLGO_DEVICE static uint64_t bytes(uint64_t elements) {
     return kLines == 1 ? elements : (elements + sizeof(Line) - 1) / sizeof(Line) * sizeof(Type);
   }
 
-  // elements returns of how many bytes of elements the bytes on their way are.
+  // elements is the inverse of bytes: the bytes of elements for so many bytes that travel.
   MSCCLGO_DEVICE static uint64_t elements(uint64_t bytes) { return bytes / kLines; }
 
-  // store writes partial results, of the n bytes that travel from there on.
+  // store writes partial results where n bytes of the message are left.
   static MSCCLGO_DEVICE void store(bool whole, uint8_t* to, const Type& sums, uint64_t n) {
     union {
       Type sums;
@@ -762,7 +764,7 @@ struct PipeSums {
   }
 };
 
-// PipeElements are this rank's elements of a message that is reduced.
+// PipeElements are this rank's elements for a message of a reduction.
 template <class T, class Op>
 struct PipeElements {
   using Sums = PipeSums<T, Op>;
@@ -806,8 +808,8 @@ struct PipeElements {
 
 }  // namespace detail
 
-// pipeBytes returns how many bytes travel when elements are reduced: more than they have
-// where their type cannot hold partial results. Any thread may call it.
+// pipeBytes returns how many bytes travel when elements are reduced: more than the elements have if
+// their type cannot hold partial results. Any thread may call it.
 template <class T, class Op>
 MSCCLGO_DEVICE uint64_t pipeBytes(uint64_t count) {
   return detail::PipeSums<T, Op>::bytes(count * sizeof(T));

@@ -5,8 +5,8 @@
 
 namespace mscclgo {
 
-// PipePool begins the memory that it is of. Behind it is a word for each lot: 1 if the lot is
-// free. Kernels of one device use it; any thread may make any call.
+// PipePool begins the pool's memory. A word for each lot follows: 1 if the lot is free. Kernels of
+// one device use it; any thread may make any call.
 struct PipePool {
   uint64_t lots;      // how many there are, up to 4096
   uint64_t first;     // where the first is in the memory, bytes, a multiple of 128
@@ -17,16 +17,17 @@ struct PipePool {
   uint64_t returned;  // lots that the host gave back
   uint64_t reserved[9];
 
-  // borrow returns the offset of a lot in the memory, or 0 if all are lent, or of more than kProbes all
-  // that it looks at. It does not wait. What those did with the lot who had it before is done (acquire at
-  // device scope).
+  // borrow returns the offset of a lot in the memory, or 0 if all are lent. Of more than kProbes
+  // lots it looks at that many. It does not wait. The accesses of the lot's last borrower come
+  // before (acquire at device scope).
   MSCCLGO_DEVICE uint64_t borrow() {
     const uint32_t number = uint32_t(fetchAdd<Scope::Device, Order::Relaxed>(&asked, uint64_t(1)));
     const uint64_t back = load<Scope::Device, Order::Relaxed>(&returned);
     if (load<Scope::Device, Order::Relaxed>(&lent) - back < lots) {
-      uint32_t lot = number % uint32_t(lots);  // those who ask at a time begin at different ones
+      uint32_t lot = number % uint32_t(lots);  // concurrent calls begin at different lots
       for (uint32_t probes = 0; probes < lots && probes < kProbes; probes += kAtOnce) {
-        // The loads are under way together, as each takes long. Few lots are looked at several times.
+        // All loads are under way at once, as each takes long. If there are few lots, it looks at
+        // them several times.
         uint32_t found = 0, end = lot;
 #pragma unroll
         for (uint32_t i = 0; i < kAtOnce; ++i, end = next(end))
@@ -43,11 +44,11 @@ struct PipePool {
     return 0;
   }
 
-  // giveBack gives back the lot at an offset. What this thread has done and observed is done for
-  // those who borrow the lot next (release at device scope).
+  // giveBack gives back the lot at an offset. What this thread has done and observed is visible to
+  // the next borrower (release at device scope).
   MSCCLGO_DEVICE void giveBack(uint64_t offset) {
     add<Scope::Device, Order::Relaxed>(&lent, ~uint64_t(0));
-    // In units of 128 bytes 32 bits are enough, and divided in less time.
+    // In units of 128 bytes 32 bits are enough, and divide faster.
     const uint32_t lot = uint32_t((offset - first) / 128) / uint32_t(lotBytes / 128);
     store<Scope::Device, Order::Release>(word(lot), 1);
   }

@@ -1,5 +1,5 @@
-// PortChannel: two ranks whose hosts move the data, either way, over any transport. A kernel
-// pushes a trigger, and its host's proxy has the connection do what it asks for.
+// PortChannel: two ranks whose hosts move the data, either way, over any transport. A kernel pushes
+// a trigger, and its host's proxy passes the request to the connection.
 //
 //   if (threadIdx.x == 0) channel.putWithSignal(0, 0, bytes);
 //
@@ -43,66 +43,66 @@ enum PortRequest : uint8_t {
 
 constexpr uint64_t kTooLarge = ~uint64_t(0);
 
-// PortState is what this rank's kernels count, in device memory of an end.
+// PortState has the counts of this rank's kernels, in device memory of an end.
 struct PortState {
   uint64_t asked;     // 1 + the ring's position of the newest get or exchange
   uint64_t expected;  // signals waited for
   uint64_t pushed;    // 1 + the ring's position of the channel's newest trigger
-  uint64_t flushed;   // what pushed was at the newest flush that ended
+  uint64_t flushed;   // the value of pushed at the newest flush that ended
 };
 
-// PortProgress is what the host tells kernels of a connection, in pinned memory.
+// PortProgress is a connection's progress, which the host writes to pinned memory.
 struct PortProgress {
   uint64_t flushed;  // 1 + the ring's position of the newest flush that is done
   uint64_t taken;    // triggers that the transport has taken, where there is a PortQueue
 };
 
-// kPortWaiting is how many triggers of a connection may have been pushed while the transport
-// has not taken the oldest, as its peer is slow or silent. The next thread waits before it
-// takes an entry of the ring, which so has room for the triggers of other connections.
+// kPortWaiting is how many triggers of a connection may have been pushed before the transport takes
+// the oldest, where the peer is slow or silent. The next thread waits before it takes an entry of
+// the ring, so that other connections have room there.
 constexpr uint64_t kPortWaiting = 1024;
 
-// kRoomChannel is the channel number that this wait is reported with.
+// kRoomChannel is the channel number in reports of this wait.
 constexpr uint32_t kRoomChannel = (uint32_t(1) << 31) - 3;
 
-// PortQueue is what this rank's kernels count of a connection, in device memory.
+// PortQueue has the counts of this rank's kernels for a connection, in device memory.
 struct PortQueue {
   uint64_t asked;    // triggers pushed, and about to be
-  uint64_t taken;    // what PortProgress::taken was last seen to be, or less
+  uint64_t taken;    // PortProgress::taken when last read, or less
   uint64_t looking;  // 1 while a thread looks at it
   uint64_t reserved;
 };
 
-// BasePortChannelHandle is one end of a channel whose puts, gets, stores, adds and exchanges name
-// memories, by the ids that they have in the service. One thread makes a call; calls of several
-// threads and blocks at a time are served in the order of their pushes, and none is lost, but for
-// wait() and poll(), which one thread at a time makes. What channels of one connection ask for is
-// done in that order, but for what a thread does itself, where the peer's memory is mapped: that
-// comes behind what the same channel was asked for. There is no order between connections. All but
-// wait() and poll() may wait for room in the ring, and for a peer that is more than kPortWaiting
-// triggers behind. When a result is not Done, the group has failed.
+// BasePortChannelHandle is one end of a channel. Its puts, gets, stores, adds and exchanges name
+// memories by their ids in the service. One thread makes a call. Several threads and blocks may
+// make calls at a time, but only one thread at a time may wait() or poll(). Requests of the
+// channels of one connection are done in the order of their pushes, and none is lost. Where the
+// peer's memory is mapped, a thread may do a request itself, after all earlier requests of the same
+// channel. There is no order between connections. All calls but wait() and poll() may wait for room
+// in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result is not
+// Done, the group has failed.
 struct BasePortChannelHandle {
   FifoHandle fifo;
   Host2DeviceSemaphoreHandle semaphore;
   PortState* state;
   uint64_t* peerSent;            // where the peer gets signals of kernels, mapped here, or null
   const PortProgress* progress;  // of the connection
-  PortQueue* queue;              // of the connection, or null where triggers need not wait for the peer
+  PortQueue* queue;              // of the connection, or null if triggers need not wait for the peer
   uint64_t number;               // the channel's, in the service
 
-  // put copies bytes from a memory of this rank to one of the peer's. The copy sees what
-  // the thread wrote and observed before (release at system scope). The bytes must not
-  // change until a flush(), or an answer of the peer's to a later signal().
+  // put copies bytes from a memory of this rank to a memory of the peer. The copy sees what the
+  // thread wrote and observed before (release at system scope). The bytes must not change until a
+  // flush(), or an answer of the peer's to a later signal().
   MSCCLGO_DEVICE WaitResult put(uint32_t dst, uint64_t dstOffset, uint32_t src, uint64_t srcOffset,
                                 uint64_t bytes) const {
     return ask(kPut, dst, dstOffset, src, srcOffset, bytes).result;
   }
 
-  // get copies bytes from a memory of the peer's to one of this rank. It finds what was put
-  // there before, and the peer's data must be there otherwise: a wait() for its signal() comes
-  // first. The bytes are here after a flush(), which acquires them at system scope for this
-  // thread; until then only a put() of the channel may use them, which sends them on. A later
-  // signal() tells the peer that its memory was read.
+  // get copies bytes from a memory of the peer to a memory of this rank. It finds what this channel
+  // has put there before. For data of the peer, a wait() for its signal() comes first. The bytes
+  // are here after a flush(), which acquires them at system scope for this thread. Until then only
+  // a put() of the channel may use them, to send them on. A later signal() means to the peer that
+  // its memory was read.
   MSCCLGO_DEVICE WaitResult get(uint32_t src, uint64_t srcOffset, uint32_t dst, uint64_t dstOffset,
                                 uint64_t bytes) const {
     return askGet(kGet, dst, dstOffset, src, srcOffset, bytes).result;
@@ -114,9 +114,9 @@ struct BasePortChannelHandle {
     return awaitFlush(askGet(kGet | kFlush, dst, dstOffset, src, srcOffset, bytes));
   }
 
-  // store writes a value to the 8-byte word at a multiple of 8 of a memory of the peer's, in
-  // one order with puts and gets. A reader sees the word whole (but over Soft-RoCE). Only a
-  // signal() tells the peer, over every transport, that what was put before is there.
+  // store writes a value to the 8-byte word at a multiple of 8 of a memory of the peer, in one
+  // order with puts and gets. A reader sees the word whole (but over Soft-RoCE). Only a signal()
+  // shows the peer, over every transport, that earlier puts are there.
   MSCCLGO_DEVICE WaitResult store(uint32_t dst, uint64_t dstOffset, uint64_t value) const {
     return askStore(kStore, dst, dstOffset, value).result;
   }
@@ -126,15 +126,15 @@ struct BasePortChannelHandle {
     return awaitFlush(askStore(kStore | kFlush, dst, dstOffset, value));
   }
 
-  // add adds a value to the 8-byte word at a multiple of 8 of a memory of the peer's, in one
-  // order with puts, gets and stores. It is one atomic operation: over CUDA IPC, SHM and Ethernet
-  // with respect to all that kernels at system scope, and hosts over these transports, do in memory
-  // of devices; over InfiniBand to what comes through the same card, and to nothing else.
-  // connection.Connection.Add of Go has the details. Over CUDA IPC the group fails where the link has no
-  // atomics. Only a signal() tells the peer, over every transport, that what was put before is there.
+  // add adds a value to the 8-byte word at a multiple of 8 of a memory of the peer, in one order
+  // with puts, gets and stores. It is one atomic operation. Over CUDA IPC, SHM and Ethernet it is
+  // atomic to all accesses of device memory by kernels at system scope and by hosts over these
+  // transports. Over InfiniBand it is atomic only to what comes through the same card.
+  // connection.Connection.Add of Go has the details. Over CUDA IPC the group fails if the link has
+  // no atomics. Only a signal() shows the peer, over every transport, that earlier puts are there.
   //
-  // Over CUDA IPC the host has this device add, by a kernel of one thread, and over SHM and Ethernet
-  // the peer's device: a kernel that waits for it must not fill the device.
+  // A kernel of one thread does the add: over CUDA IPC on this device, over SHM and Ethernet on the
+  // peer's. So a kernel that waits for the add must not fill the device.
   MSCCLGO_DEVICE WaitResult add(uint32_t dst, uint64_t dstOffset, uint64_t value) const {
     return askStore(kAdd, dst, dstOffset, value).result;
   }
@@ -144,9 +144,9 @@ struct BasePortChannelHandle {
     return awaitFlush(askStore(kAdd | kFlush, dst, dstOffset, value));
   }
 
-  // exchange replaces the 8-byte word at a multiple of 8 of a memory of the peer's by a value, and
-  // stores what it was to such a word of this rank's memory own. There it is as what a get()
-  // copies is: after a flush(). It is atomic as add() is.
+  // exchange replaces the 8-byte word at a multiple of 8 of a memory of the peer by a value, and
+  // stores the old value to such a word of this rank's memory own. It is there after a flush(), as
+  // with get(). It is atomic as add() is.
   MSCCLGO_DEVICE WaitResult exchange(uint32_t dst, uint64_t dstOffset, uint64_t value, uint32_t own,
                                      uint64_t ownOffset) const {
     return askExchange(kExchange, dst, dstOffset, value, own, ownOffset).result;
@@ -158,18 +158,18 @@ struct BasePortChannelHandle {
     return awaitFlush(askExchange(kExchange | kFlush, dst, dstOffset, value, own, ownOffset));
   }
 
-  // signal ends a wait() of the peer's, after all that the channel was asked for before.
+  // signal ends a wait() of the peer's, after all earlier requests of the channel.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (peerSent == nullptr || outstanding()) return ask(kSignal).result;
     countSignal();  // the host has nothing left to do first
     return WaitResult::Done;
   }
 
-  // flush waits until all that the channel was asked for before is done at the peer, so that
-  // the memory may be overwritten, and what was got or exchanged is here.
+  // flush waits until all earlier requests of the channel are done at the peer. The memory may then
+  // be overwritten, and the results of gets and exchanges are here.
   MSCCLGO_DEVICE WaitResult flush() const {
     if (!outstanding()) {
-      fence<Scope::System, Order::Acquire>();  // of what another thread's flush has fetched
+      fence<Scope::System, Order::Acquire>();  // for data that another thread's flush has fetched
       fence<Scope::System, Order::Release>();
       return WaitResult::Done;
     }
@@ -195,8 +195,8 @@ struct BasePortChannelHandle {
   // Host2DeviceSemaphoreHandle.
   MSCCLGO_DEVICE bool poll() const { return semaphore.poll(); }
 
-  // outstanding reports whether the host may still have to do something for the channel,
-  // which what this thread does itself must not overtake.
+  // outstanding reports whether the host may still have requests of the channel to do. A thread
+  // must not overtake them by doing a request itself.
   MSCCLGO_DEVICE bool outstanding() const {
     uint64_t pushed, flushed;
     loadRelaxed16(&state->pushed, pushed, flushed);
@@ -221,7 +221,7 @@ struct BasePortChannelHandle {
   // ask pushes a trigger.
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint32_t dst = 0, uint64_t dstOffset = 0, uint32_t src = 0,
                                 uint64_t srcOffset = 0, uint64_t bytes = 0) const {
-    // A number that was cut to its field would name the wrong bytes.
+    // A number cut to its field would name the wrong bytes.
     if (((dstOffset | srcOffset | bytes) >> 48) != 0 || ((dst | src) >> 16) != 0) bytes = kTooLarge;
     WaitResult room = enqueue();
     if (room != WaitResult::Done) return {room, 0};
@@ -230,7 +230,7 @@ struct BasePortChannelHandle {
                           uint64_t(src) << 48 | (srcOffset & kOffsetMask), bytes, number, uint8_t(kind)}));
   }
 
-  // askGet pushes a trigger for a get. A put behind it that this thread makes finds it.
+  // askGet pushes a trigger for a get, and records it for later puts of this thread.
   MSCCLGO_DEVICE PushResult askGet(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint32_t src,
                                    uint64_t srcOffset, uint64_t bytes) const {
     return fetches(ask(kind, dst, dstOffset, src, srcOffset, bytes));
@@ -242,15 +242,15 @@ struct BasePortChannelHandle {
     return pushed;
   }
 
-  // fetching reports whether bytes of a get or an exchange may be missing, so that only the host
-  // may read what is to be put.
+  // fetching reports whether bytes of a get or an exchange may be missing: then only the host may
+  // read the source of a put.
   MSCCLGO_DEVICE bool fetching() const {
     return load<Scope::Device, Order::Relaxed>(&state->asked) >
            load<Scope::Device, Order::Relaxed>(&state->flushed);
   }
 
-  // acquireGot acquires what flushes of other threads have fetched, once nothing is
-  // outstanding. Channels that get nothing do not pay for the fence.
+  // acquireGot acquires what other threads' flushes have fetched, once nothing is outstanding.
+  // Channels without gets do not pay for the fence.
   MSCCLGO_DEVICE void acquireGot() const {
     if (load<Scope::Device, Order::Relaxed>(&state->asked) != 0) fence<Scope::Device, Order::Acquire>();
   }
@@ -264,8 +264,8 @@ struct BasePortChannelHandle {
                                    fits ? sizeof(value) : kTooLarge, number, uint8_t(kind)}));
   }
 
-  // askExchange pushes a trigger for an exchange, whose fields have no room to say that another is
-  // too small: a number that would be cut becomes the largest, at which no word is.
+  // askExchange pushes a trigger for an exchange. Its fields have no room for kTooLarge: a number
+  // that does not fit becomes the largest, where there is no word.
   MSCCLGO_DEVICE PushResult askExchange(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint64_t value,
                                         uint32_t own, uint64_t ownOffset) const {
     WaitResult room = enqueue();
@@ -332,8 +332,8 @@ struct BasePortChannelHandle {
 
 namespace detail {
 
-// copySmall copies by one thread. It has 16 loads under way at a time: one by one, each
-// would take a trip to memory. It is not inlined, because of its registers.
+// copySmall copies by one thread. It has 16 loads under way at a time: otherwise each would take a
+// trip to memory. It is not inlined, because of its registers.
 inline __device__ __noinline__ void copySmall(uint8_t* dst, const uint8_t* src, uint64_t bytes) {
   constexpr uint32_t kLoads = 16;
   while (bytes >= kLoads * sizeof(uint4)) {
@@ -358,8 +358,8 @@ struct PortChannelHandle {
   uint8_t* local;        // this rank's memory, where it is mapped
   uint64_t remoteSize;   // bytes
   uint64_t localSize;    // bytes
-  uint64_t direct;       // bytes of the largest put, get or store that the thread makes itself, if it can
-  uint64_t inlineLimit;  // bytes of the largest put whose bytes go with the trigger
+  uint64_t direct;       // bytes of the largest put, get or store by the thread itself
+  uint64_t inlineLimit;  // bytes of the largest put inside a trigger
   uint32_t dst;          // the peer's memory in the service
   uint32_t src;          // this rank's memory in the service
 
@@ -438,11 +438,11 @@ struct PortChannelHandle {
     return base.flush();
   }
 
-  // signal ends a wait() of the peer's, after all that the channel was asked for before.
+  // signal ends a wait() of the peer's, after all earlier requests of the channel.
   MSCCLGO_DEVICE WaitResult signal() const { return base.signal(); }
 
-  // flush waits until all that the channel was asked for before is done at the peer, and what was
-  // got or exchanged is here.
+  // flush waits until all earlier requests of the channel are done at the peer, and the results of
+  // gets and exchanges are here.
   MSCCLGO_DEVICE WaitResult flush() const { return base.flush(); }
 
   // putWithSignal is put() and signal() at once.
@@ -469,9 +469,9 @@ struct PortChannelHandle {
   MSCCLGO_DEVICE bool poll() const { return base.poll(); }
 
  private:
-  // ask pushes a trigger for a put and what else `kind` has. The bytes of a small put go
-  // with it where the connection sends from host memory: to fetch them from the device
-  // would take the host longer than all else.
+  // ask pushes a trigger for a put and the rest of `kind`. If the connection sends from host
+  // memory, the bytes of a small put go with the trigger: it would take the host longest to fetch
+  // them from the device.
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes) && !base.fetching()) {
       base.acquireGot();
@@ -494,21 +494,21 @@ struct PortChannelHandle {
     span.end(TraceKind::Get, base.semaphore.watch, 0, 0, bytes, remoteOffset);
   }
 
-  // storeMine is a store by the thread itself, behind what it has put.
+  // storeMine is a store by the thread itself, after its puts.
   MSCCLGO_DEVICE void storeMine(uint64_t remoteOffset, uint64_t value) const {
     detail::Span span(base.semaphore.watch.trace());
     mscclgo::store<Scope::System, Order::Release>(reinterpret_cast<uint64_t*>(remote + remoteOffset), value);
     span.end(TraceKind::Put, base.semaphore.watch, 0, 0, sizeof(value), remoteOffset);
   }
 
-  // addMine is an add by the thread itself, behind what it has put.
+  // addMine is an add by the thread itself, after its puts.
   MSCCLGO_DEVICE void addMine(uint64_t remoteOffset, uint64_t value) const {
     detail::Span span(base.semaphore.watch.trace());
     mscclgo::add<Scope::System, Order::Release>(reinterpret_cast<uint64_t*>(remote + remoteOffset), value);
     span.end(TraceKind::Put, base.semaphore.watch, 0, 0, sizeof(value), remoteOffset);
   }
 
-  // exchangeMine is an exchange by the thread itself, behind what it has put.
+  // exchangeMine is an exchange by the thread itself, after its puts.
   MSCCLGO_DEVICE void exchangeMine(uint64_t remoteOffset, uint64_t value, uint64_t localOffset) const {
     detail::Span span(base.semaphore.watch.trace());
     *reinterpret_cast<uint64_t*>(local + localOffset) =
@@ -526,8 +526,8 @@ struct PortChannelHandle {
     return true;
   }
 
-  // mineToStore reports whether the thread makes a store or an add itself: where threads signal
-  // themselves, the link has atomics.
+  // mineToStore reports whether the thread makes a store or an add itself: links over which threads
+  // signal have atomics.
   MSCCLGO_DEVICE bool mineToStore(uint64_t remoteOffset) const {
     if (direct < sizeof(uint64_t) || remoteSize < sizeof(uint64_t) ||
         remoteOffset > remoteSize - sizeof(uint64_t) ||
@@ -536,15 +536,15 @@ struct PortChannelHandle {
     return !base.outstanding();
   }
 
-  // inside reports whether a put is in range. One that is not goes to the host as it is,
-  // which returns the error.
+  // inside reports whether a put is in range. If not, it goes to the host as it is, and the host
+  // returns the error.
   MSCCLGO_DEVICE bool inside(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     return dstOffset <= remoteSize && bytes <= remoteSize - dstOffset && srcOffset <= localSize &&
            bytes <= localSize - srcOffset;
   }
 
   // mine reports whether the thread makes a put or get itself. A copy engine takes some
-  // microseconds to start, in which a thread moves a few KiB. The host must have nothing
+  // microseconds to start, and a thread moves a few KiB in that time. The host must have nothing
   // left to do for the channel, to keep the order.
   MSCCLGO_DEVICE bool mine(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (bytes > direct || !inside(dstOffset, srcOffset, bytes)) return false;
@@ -569,9 +569,9 @@ struct PortChannelSet {
   uint32_t reserved;
   Watch watch;
 
-  // to returns a channel to a peer. Blocks that have channels of their own take that of
-  // their number, below perPeer. An index outside the set ends the kernel where
-  // MSCCLGO_CHECK is defined; see check.cuh. Any thread may call it.
+  // to returns a channel to a peer. Blocks with channels of their own take the one of their number,
+  // below perPeer. With checks, an index outside the set ends the kernel (check.cuh). Any thread
+  // may call it.
   MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0, Site site = Site::here()) const
       -> const PortChannelHandle& {
     return detail::channelOf(*this, peer, channel, site);

@@ -15,7 +15,7 @@ namespace mscclgo {
 
 namespace detail {
 
-// Plain is the base of the operations whose result needs no last step.
+// Plain is the base of operations without a last step.
 struct Plain {
   template <class W>
   MSCCLGO_DEVICE static W finish(W v, uint32_t) {
@@ -25,8 +25,8 @@ struct Plain {
 
 }  // namespace detail
 
-// An operation's apply combines two elements in the type that they are reduced in.
-// Its finish makes the result of what apply made of the elements of `ranks` ranks.
+// An operation's apply combines two elements in the type of the reduction. Its finish makes the
+// result from the combined elements of `ranks` ranks.
 
 // Sum adds. Integers wrap around.
 struct Sum : detail::Plain {
@@ -75,10 +75,9 @@ struct Min : detail::Plain {
   MSCCLGO_DEVICE static int64_t apply(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-// Avg is the sum divided by the number of ranks. Floats are divided in the type that
-// they are added in, before they are rounded to their own. Integers are divided
-// toward zero: int32_t and uint8_t the exact sum, int64_t the one that has wrapped
-// around.
+// Avg is the sum divided by the number of ranks. Floats are divided in the type of the sum, before
+// they are rounded to their own. Integers are divided toward zero: for int32_t and uint8_t the
+// exact sum, for int64_t the wrapped sum.
 struct Avg : Sum {
   MSCCLGO_DEVICE static float finish(float sum, uint32_t ranks) { return sum / float(ranks); }
   MSCCLGO_DEVICE static double finish(double sum, uint32_t ranks) { return sum / double(ranks); }
@@ -139,9 +138,8 @@ struct WideOf<int32_t, Avg> {
   using Type = int64_t;
 };
 
-// kWideSums reports whether a reduction that is not finished has to stay in WideOf:
-// the sum behind an average may be out of the elements' range, and fp8 is too coarse
-// to be rounded more than once.
+// kWideSums reports whether an unfinished reduction has to stay in WideOf: the sum for an average
+// may be out of the elements' range, and fp8 is too coarse to be rounded more than once.
 template <class T, class Op>
 constexpr bool kWideSums = false;
 template <class T>
@@ -173,8 +171,8 @@ struct Either<false, A, B> {
 
 }  // namespace detail
 
-// Reducer reduces words that each hold sizeof(Word) / sizeof(T) elements. All ranks
-// that add the same words in the same order get the same bits. One thread.
+// Reducer reduces words of sizeof(Word) / sizeof(T) elements, by one thread. All ranks get the same
+// bits if they add the same words in the same order.
 template <class T, class Op, class Word>
 class Reducer {
   static_assert(sizeof(Word) % sizeof(T) == 0, "a word holds whole elements");
@@ -184,12 +182,12 @@ class Reducer {
   using Sums = detail::Sums<Wide, kCount>;
 
  public:
-  // Unfinished is a reduction that goes on elsewhere, such as on another host: a word,
-  // or Sums, which are larger, where a word's elements cannot hold it. Floats of 16
-  // bits are rounded in a word, averages of them and all fp8 are not.
+  // Unfinished is a reduction that goes on elsewhere, such as on another host: a word, or the
+  // larger Sums if a word's elements cannot hold it. Floats of 16 bits are rounded in a word;
+  // averages of them and all fp8 are not.
   using Unfinished = typename detail::Either<detail::kWideSums<T, Op>, Sums, Word>::Type;
 
-  // A reducer that is assigned to before it is used.
+  // A reducer to assign to before use.
   MSCCLGO_DEVICE Reducer() : wide_{} {}
 
   // Begins with the first word.
@@ -228,7 +226,7 @@ class Reducer {
     return e.word;
   }
 
-  // unfinished returns what was reduced so far, for a Reducer elsewhere that goes on.
+  // unfinished returns the reduction so far, for a Reducer elsewhere to go on.
   MSCCLGO_DEVICE Unfinished unfinished() const {
     if constexpr (detail::kWideSums<T, Op>) {
       Sums sums;

@@ -1,13 +1,13 @@
-// Events of kernels for a timeline: puts, signals, waits. They are written where
-// MSCCLGO_TRACE is defined, by devicecode.Options.Trace or the environment variable of this
-// name. Elsewhere nothing is left of them.
+// Events of kernels for a timeline: puts, signals, waits. They are written where MSCCLGO_TRACE is
+// defined, by devicecode.Options.Trace or the environment variable of this name. Elsewhere they
+// cost nothing.
 #pragma once
 
 #include <mscclgo/atomic.cuh>
 
 namespace mscclgo {
 
-// TraceKind says what an event is of.
+// TraceKind is the kind of an event.
 enum class TraceKind : uint32_t {
   Signal = 1,
   Wait,
@@ -26,18 +26,18 @@ enum class TraceKind : uint32_t {
   Packets,
 };
 
-// TraceEvent is what a thread did in a span of time. What value, bytes and extra are
-// depends on the kind.
+// TraceEvent is what a thread did in a span of time. The meaning of value, bytes and extra depends
+// on the kind.
 struct TraceEvent {
-  uint64_t number;      // 1 + how many of the ring were before
+  uint64_t number;      // 1 + the number of events before
   uint64_t what;        // kind | note << 8 | block << 32
   uint64_t start, end;  // by nanoseconds()
   uint64_t where;       // channel << 32 | peer
   uint64_t value, bytes, extra;
 };
 
-// TraceRing is where the kernels of a rank write events, each in place of the oldest once
-// it is full.
+// TraceRing is where the kernels of a rank write events. When it is full, the oldest are
+// overwritten.
 struct TraceRing {
   TraceEvent* events;  // pinned, or null where there is no timeline; aligned to 16 bytes
   uint64_t* count;     // events so far, in device memory
@@ -49,8 +49,8 @@ namespace detail {
 
 #if defined(MSCCLGO_TRACE)
 
-// writeEvent adds an event to a ring, unless that is null. The stores need no order: the
-// host reads what kernels that have ended wrote. It is not inlined, because of its registers.
+// writeEvent adds an event to a ring, unless that is null. The stores need no order: the host reads
+// them after the kernel has ended. It is not inlined, because of its registers.
 inline __device__ __noinline__ void writeEvent(const TraceRing* ring, uint64_t what, uint64_t where,
                                                uint64_t start, uint64_t value, uint64_t bytes,
                                                uint64_t extra) {
@@ -64,7 +64,7 @@ inline __device__ __noinline__ void writeEvent(const TraceRing* ring, uint64_t w
   storeRelaxed16(&event->number, at + 1, what | uint64_t(blockIdx.x) << 32);
 }
 
-// Span is from when it is made until end(), by one thread.
+// Span is the time from its construction until end(), of one thread.
 class Span {
  public:
   MSCCLGO_DEVICE explicit Span(const TraceRing* ring) : ring_(ring), start_(nanoseconds()) {}
