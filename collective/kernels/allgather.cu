@@ -43,8 +43,8 @@ PACKET_KERNEL(LL8, LL8Packet)
 PACKET_KERNEL(LL16, LL16Packet)
 PACKET_KERNEL(LL128, LL128Packet)
 
-// direct writes the data straight into all outputs, between two barriers. The first
-// orders nothing: it only announces that all outputs may be written.
+// direct writes the data into all outputs, between two barriers. The first orders nothing: it only
+// announces that all outputs may be written.
 extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;

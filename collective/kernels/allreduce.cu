@@ -1,8 +1,8 @@
-// All-reduces, from the one with the least latency to the one that moves the
-// fewest bytes. All reduce in the order of the ranks, so that every rank gets the
-// same bits; all take any element count and alignment, in place or not.
+// All-reduces, from the least latency to the fewest bytes moved. All reduce in the order of the
+// ranks, so that every rank gets the same bits; all take any element count and alignment, in place
+// or not.
 //
-// ELEMENT and OPERATION are set when this is compiled.
+// The compilation sets ELEMENT and OPERATION.
 #include <mscclgo/collective.cuh>
 
 #ifndef ELEMENT
@@ -17,10 +17,10 @@ namespace {
 using T = ELEMENT;
 using Op = OPERATION;
 
-// One shot: every rank sends all its data to all, and reduces all by itself.
-// One trip over the links; (n - 1) times the data. An inbox must hold all the
-// data. No barrier: a packet shows by itself that it has arrived, and a result needs
-// packets of all ranks, so inboxes may take turns (see Inboxes).
+// One shot: every rank sends all its data to all ranks, and reduces everything itself. One trip
+// over the links; (n - 1) times the data. An inbox must hold all the data. No barrier: a packet's
+// flag shows that it has arrived, and a result needs packets of all ranks, so inboxes may take
+// turns (see Inboxes).
 template <class Packet>
 MSCCLGO_DEVICE void oneShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
@@ -36,13 +36,13 @@ MSCCLGO_DEVICE void oneShot(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.exchange(packing.packets(), load, send, reduce)) inboxes.end();
 }
 
-// Two shots: rank r reduces shard r of the data, which all send it, and sends
-// the result to all. Two trips; 2 (n - 1) / n times the data. An inbox must hold
-// two shards: one that comes in to be reduced, one that is reduced.
+// Two shots: all ranks send shard r of their data to rank r, which reduces it and sends the result
+// to all. Two trips; 2 (n - 1) / n times the data. An inbox must hold two shards: an input's and a
+// result's.
 //
-// A thread does the same packets of every shard, in a pipeline: while it reduces
-// packet i, it has sent some that follow, and has yet to receive the results of
-// some before. In place nothing is overwritten before it has been sent.
+// A thread does the same packets of every shard, in a pipeline: while it reduces packet i, it has
+// sent some later ones, and has yet to receive some earlier results. In place nothing is
+// overwritten before it has been sent.
 template <class Packet>
 MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
@@ -71,7 +71,7 @@ MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t
       return Place<uint8_t>{out, from * shard + i};
     });
   };
-  // A result is received kAhead packets after the shard's that it takes part in.
+  // A result is received kAhead packets after the thread's own packet of the shard.
   uint32_t lag = inboxes.kAhead * inboxes.stride();
   auto begin = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
     if (i < shard) send(i, pieces);

@@ -44,9 +44,9 @@ PACKET_KERNEL(LL8, LL8Packet)
 PACKET_KERNEL(LL16, LL16Packet)
 PACKET_KERNEL(LL128, LL128Packet)
 
-// direct writes each part straight to its place, between two barriers. The first
-// orders nothing: it only announces that all outputs may be written. The parts of an
-// input lie `stride` bytes apart, so that they can be moved in pieces.
+// direct writes each part to its place, between two barriers. The first orders nothing: it only
+// announces that all outputs may be written. The parts of an input lie `stride` bytes apart, so
+// that they can be moved in pieces.
 extern "C" __global__ void direct(PARAMETERS, uint64_t stride) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;

@@ -1,7 +1,7 @@
-// All-to-alls with a count for each pair of ranks; gathers and scatters are those in
-// which most counts are 0. A rank knows what it sends and receives, and where its own
-// data are: neither other pairs' counts nor where its peers' data are. Any size and
-// alignment; not in place, but what a rank sends to itself may lie at its place.
+// All-to-alls with a count for each pair of ranks; gathers and scatters are the cases with most
+// counts 0. A rank knows its own counts and where its own data are. It does not know other pairs'
+// counts, or where its peers' data are. Any size and alignment; not in place, but a rank's part for
+// itself may lie at its place.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/posts.cuh>
 
@@ -9,12 +9,12 @@ using namespace mscclgo;
 
 namespace {
 
-// Part is what goes to a rank, or comes from it, as bytes of this rank's input or output.
+// Part is the data to a rank, or from it, as bytes of this rank's input or output.
 struct Part {
   uint64_t at, bytes;
 };
 
-// Parts are those of all ranks, in whole lines of the constant bank, as handles are (group.cuh).
+// Parts are the parts of all ranks, in whole lines of the constant bank, like handles (group.cuh).
 struct Parts {
   Part ranks[kRanksByValue];  // of the first ranks
   const Part* more;           // of the others, in device memory
@@ -25,10 +25,10 @@ struct Parts {
   }
 };
 
-// kInStore is how many go with the parameters of storeParts; partsInStore of slots.go.
+// kInStore is how many parts go with the parameters of storeParts; partsInStore of slots.go.
 constexpr uint32_t kInStore = 240;
 
-// Some is parts for storeParts, and where they belong.
+// Some is parts for storeParts, and their destination.
 struct Some {
   Part* to;
   uint32_t count;
@@ -48,14 +48,12 @@ struct Lot {
 
 // Exchange is one rank's view of a call.
 //
-// Parts of `small` bytes at most go as packets. What is larger is divided among the
-// `streams` streams that each rank has to each, and goes piece by piece through the
-// stream's slots in the receiver's inbox, from where the receiver copies it to its
-// place. A flag of a stream in the receiver's inbox counts the pieces that have
-// arrived, one in the sender's those that have been copied; in front of the count is
-// the call's number, whose 41 bits do not repeat in a job's life, so that a flag that
-// was not used for long is none of this call. How a part goes depends on its size alone, so that both ends
-// agree.
+// Parts of `small` bytes at most go as packets. A larger part is divided among the `streams`
+// streams from each rank to each. It goes piece by piece through the stream's slots in the
+// receiver's inbox, and the receiver copies it to its place. A stream has a flag in the receiver's
+// inbox for the number of pieces that have arrived, and one in the sender's for the number copied.
+// Above the count a flag has the call's number, whose 41 bits do not repeat in a job's life: so an
+// old flag is not of this call. A part's way depends on its size alone, so both ends agree.
 struct Exchange {
   const GroupHandle& group;
   const PeerMemory& inbox;
@@ -64,19 +62,19 @@ struct Exchange {
   const uint8_t* in;
   uint8_t* out;
   uint64_t small, slotBytes;
-  uint32_t streams, type;  // type: as Elements::of takes it
+  uint32_t streams, type;  // type: as for Elements::of
   uint32_t epoch = 0;
   uint64_t number = 0;  // of the call among those by slots
 
   static constexpr uint32_t kCountBits = 23;  // for 256 GiB by one stream in slots of 33 KiB or more
 
-  // awaitParts waits until all parts may be looked at: those behind the first are from a kernel
-  // before. The others are, and what is made of them, while that ends.
+  // awaitParts waits until all parts may be read: the parts in device memory are from a kernel
+  // before. Those among the parameters are read while that kernel ends.
   MSCCLGO_DEVICE void awaitParts() const {
     if (kManyRanks && group.size > kRanksByValue) awaitPrevious();
   }
 
-  // begin awaits the kernel before, and learns the call's numbers. Every thread calls it.
+  // begin awaits the kernel before, and reads the call's numbers. Every thread calls it.
   MSCCLGO_DEVICE void begin() {
     awaitPrevious();
     epoch = group.epoch();
@@ -97,7 +95,7 @@ struct Exchange {
     return {uint32_t(from), share < lines - uint32_t(from) ? uint32_t(from) + share : lines, piece};
   }
 
-  // range calls use(from, bytes) for what a step carries of a part.
+  // range calls use(from, bytes) for a step's share of a part.
   template <class Use>
   MSCCLGO_DEVICE static void range(const Lot& lot, uint32_t step, uint64_t bytes, Use use) {
     uint64_t from = (lot.from + uint64_t(step) * lot.piece) * kLine, end = from + lot.piece * kLine;
@@ -106,20 +104,19 @@ struct Exchange {
     use(from, end - from);
   }
 
-  // arrived and copied are the flags of rank `of` for a stream that comes from a peer
-  // and for one that goes to it.
+  // arrived and copied are the flags of rank `of` for a stream from a peer and for one to it.
   MSCCLGO_DEVICE uint64_t* arrived(uint32_t of, uint32_t peer, uint32_t stream) const {
     return inbox.of<uint64_t>(of) + stream * group.size + peer;
   }
   MSCCLGO_DEVICE uint64_t* copied(uint32_t of, uint32_t peer, uint32_t stream) const {
     return arrived(of, peer, streams + stream);
   }
-  // counted returns where rank `of` hears from a peer what that sends. Calls use two
-  // words in turn, as inboxes of packets do.
+  // counted returns where a peer writes for rank `of` what it sends. Calls use two words in turn,
+  // like inboxes of packets.
   MSCCLGO_DEVICE uint64_t* counted(uint32_t of, uint32_t peer) const {
     return arrived(of, peer, 2 * streams + number % 2);
   }
-  // reported returns this rank's word for reportOnce: one in which it would hear from itself.
+  // reported returns this rank's word for reportOnce: the flag of a stream to itself.
   MSCCLGO_DEVICE uint64_t* reported() const { return arrived(group.rank, group.rank, 2 * streams); }
   // numbers returns this rank's count of calls, for each of kMaxBlocks blocks. It follows
   // the flags.
@@ -142,14 +139,14 @@ struct Exchange {
     group.nextEpoch(epoch);
   }
 
-  // tell stores a count in a flag: whoever hears of it sees what the block's threads
-  // did before (release at system scope). Every thread of the block calls it.
+  // tell stores a count in a flag, and with it makes visible what the block's threads did before
+  // (release at system scope). Every thread of the block calls it.
   MSCCLGO_DEVICE void tell(uint64_t* flag, uint32_t count) const {
     __syncthreads();
     if (threadIdx.x == 0) store<Scope::System, Order::Release>(flag, number << kCountBits | count);
   }
-  // heard waits for a count in this rank's flag, which a peer stores (acquire at system
-  // scope). Every thread of the block gets the same result: false if the wait failed.
+  // heard waits for a count in this rank's flag, stored by a peer (acquire at system scope). Every
+  // thread of the block gets the same result: false if the wait failed.
   MSCCLGO_DEVICE bool heard(const uint64_t* flag, uint32_t count, uint32_t peer) const {
     bool ok = true;
     if (threadIdx.x == 0) {
@@ -165,7 +162,7 @@ struct Exchange {
     return blockAll(ok);
   }
 
-  // keep copies what a step carries from this rank to itself.
+  // keep copies a step's share of this rank's part for itself.
   MSCCLGO_DEVICE void keep(const Lot& lot, uint32_t step) const {
     const uint8_t* src = in + sends.of(group.rank).at;
     uint8_t* dst = out + receives.of(group.rank).at;
@@ -199,16 +196,14 @@ struct Exchange {
     return false;
   }
 
-  // large moves the parts that are not small. Each block has some of the streams, and
-  // in a step of its loop sends a piece of each and then receives those of the step
-  // before. So a block waits only for blocks that are behind it, and the last of all
-  // waits for none: it matters neither which block of a rank has a stream, nor whether
-  // ranks have the same number of blocks.
+  // large moves the parts that are not small. Each block has some of the streams. In a step of its
+  // loop it sends a piece of each, and then receives the pieces of the step before. So a block
+  // waits only for slower blocks, and the slowest waits for none. Any block of a rank may have a
+  // stream, and ranks may have different numbers of blocks.
   //
-  // A rank ends when its pieces have been copied: then their slots are free for the
-  // next call.
+  // A rank ends when its pieces have been copied, and their slots are free for the next call.
   MSCCLGO_DEVICE bool large() const {
-    if (!anyLarge()) return true;  // as dividing what is not there takes longer than packets
+    if (!anyLarge()) return true;  // since the divisions alone take longer than packets
     uint32_t all = streams * group.size, most = 0;
     for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
       uint32_t k = s % group.size, stream = s / group.size;
@@ -243,8 +238,8 @@ struct Exchange {
   }
 };
 
-// Packets moves the parts of more than `above` bytes and at most `upTo`, which an inbox
-// of packets must hold.
+// Packets moves the parts of more than `above` bytes and at most `upTo`; an inbox of packets must
+// hold them.
 template <class Packet>
 class Packets {
  public:
@@ -305,8 +300,8 @@ class Packets {
   uint32_t packets_;
 };
 
-// mismatch reports that a rank does not receive what another sends to it, in a call of that
-// number. `reported` is of reportOnce, and peer the one of the two that is not this rank.
+// mismatch reports that a rank receives other data than another sends to it, in the call of that
+// number. `reported` is the word for reportOnce, and peer the other rank of the two.
 __device__ __noinline__ void mismatch(const Watch& watch, uint64_t* reported, uint32_t peer, uint32_t from,
                                       Elements sends, uint32_t to, Elements receives, uint64_t number) {
   detail::reportOnce(reported, watch.status, peer, "rank ", from, " sends ", sends.count(), " ", sends.type(),
@@ -314,14 +309,13 @@ __device__ __noinline__ void mismatch(const Watch& watch, uint64_t* reported, ui
                      ", in call ", number, " by slots");
 }
 
-// agreed tells the peers what this rank sends to each, and waits until all have told
-// the same as this rank receives: the group fails where one tells another. So
-// all ranks have begun the call, which inboxes need that take turns. It costs no trip
-// more, since the counts travel beside the first packets. All threads of one block call it
-// and get the same result.
+// agreed writes to each peer what this rank sends to it, and compares what the peers send with what
+// this rank receives: if they differ the group fails. Afterwards all ranks have begun the call, as
+// inboxes in turns need. It costs no extra trip, since the counts travel beside the first packets.
+// All threads of one block call it and get the same result.
 MSCCLGO_DEVICE bool agreed(const Exchange& call) {
   const GroupHandle& group = call.group;
-  // Of the number 16 bits are enough: what is in the word is of this call or the last but one.
+  // 16 bits of the number are enough: the word is of this call or the last but one.
   auto word = [&](const Part& part) {
     return call.number << Elements::kBits | Elements::of(call.type, part.bytes).what;
   };
@@ -336,7 +330,7 @@ MSCCLGO_DEVICE bool agreed(const Exchange& call) {
     WaitResult result = waitUntil(watch, [&] {
       uint64_t differs = load<Scope::System, Order::Relaxed>(theirs) ^ want;
       if (differs >> Elements::kBits != 0) return false;  // they have not begun
-      if (differs != 0) {  // told here, where lanes need not wait for those that go on
+      if (differs != 0) {                                 // here, where lanes need not wait for the others
         constexpr uint64_t kWhat = (uint64_t(1) << Elements::kBits) - 1;
         mismatch(watch, call.reported(), p, p, {(want ^ differs) & kWhat}, group.rank, {want & kWhat},
                  call.number);
@@ -349,8 +343,8 @@ MSCCLGO_DEVICE bool agreed(const Exchange& call) {
   return blockAll(ok);
 }
 
-// begun copies what is small and stays on this rank, while the first packets travel, and
-// has the first block wait for agreement.
+// begun copies small parts of this rank for itself while the first packets travel, and has the
+// first block wait for agreement.
 MSCCLGO_DEVICE bool begun(const Exchange& call) {
   const auto& own = call.sends.of(call.group.rank);
   const uint8_t* src = call.in + own.at;
@@ -360,19 +354,19 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
   return blockIdx.x > 0 || agreed(call);
 }
 
-// Posted is one rank's view of a call by ports, for ranks on several hosts. A pair's part
-// goes in pieces through the pair's posts. In front of a piece are the part's Elements and the call's
-// number, which the receiver compares before it writes: the group fails where they differ. A call ends when
-// all posts are free. So a piece may come before its receiver has begun the call.
-struct Posted : Posts {  // whose inbox has two words for each rank in front, zeros before the first call
-  uint64_t* numbers;     // of the calls: those to each rank, and then those from each; that to
+// Posted is one rank's view of a call by ports, for ranks on several hosts. A pair's part goes in
+// pieces through the pair's posts. A piece begins with the part's Elements and the call's number.
+// The receiver compares them before it writes: the group fails if they differ. A call ends when all
+// posts are free, so a piece may come before its receiver has begun the call.
+struct Posted : Posts {  // whose inbox begins with two words for each rank, zeros before the first call
+  uint64_t* numbers;     // of the calls: to each rank, and then from each; the word to
                          // itself is the word for reportOnce
-  uint32_t type;         // as Elements::of takes it
+  uint32_t type;         // as for Elements::of
   bool quiet;            // ranks agree on which parts there are
 
-  // A rank that has no part for a peer, or expects none of it, tells it so, as it might wait for
-  // data or for answers: by a word in front of the peer's posts, on the channel that would carry
-  // them. The words are 1 + the number of the call: first those of the ranks that send none.
+  // If a rank has no part for a peer, or expects none from it, it says so, since the peer might
+  // wait for data or for answers: by a word before the peer's posts, on the channel for them. The
+  // words are 1 + the number of the call: first the words of ranks that send none.
   static constexpr uint64_t kGrace = 100000000;  // nanoseconds
 
   MSCCLGO_DEVICE uint64_t pieces(const Part& part) const { return divideUp(part.bytes, room()); }
@@ -382,7 +376,7 @@ struct Posted : Posts {  // whose inbox has two words for each rank in front, ze
     return left < room() ? left : room();
   }
 
-  // tell tells peers of which parts there are none in call `number`. One thread calls it.
+  // tell writes to peers which parts there are not in call `number`. One thread calls it.
   MSCCLGO_DEVICE bool tell(uint32_t to, const Part& send, uint32_t from, const Part& receive,
                            uint64_t number) const {
     constexpr uint64_t kWord = sizeof(uint64_t);
@@ -391,11 +385,11 @@ struct Posted : Posts {  // whose inbox has two words for each rank in front, ze
             channel(from, rank).store((ranks + rank) * kWord, number + 1) == WaitResult::Done);
   }
 
-  // await waits for a signal of call `number`, unless the word says that there is none: told is then
-  // true. A peer that has told of a later call has ended this one, and its channel has passed on
-  // signals of this call before that word: so none comes any more. A relaxed load may still see
-  // the word before the signal's count, which is memory of its own; kGrace is far more than that
-  // takes, and the count is looked at first each time. One thread calls it.
+  // await waits for a signal of call `number`, unless the word says that there is none: told is
+  // then true. A peer whose word is of a later call has ended this one. Its channel passes on this
+  // call's signals before that word, so none comes after it. A relaxed load may still see the word
+  // before the signal's count, in other memory. kGrace is far longer than that takes, and the count
+  // is read first each time. One thread calls it.
   MSCCLGO_DEVICE WaitResult await(const PortChannelHandle& channel, uint64_t word, uint64_t number,
                                   bool& told) const {
     uint64_t since = 0;
@@ -420,7 +414,7 @@ struct Posted : Posts {  // whose inbox has two words for each rank in front, ze
     return result == WaitResult::Done;
   }
 
-  // matches waits for a piece of call `number`, and compares what is in front of it. One thread
+  // matches waits for a piece of call `number`, and compares the words before its data. One thread
   // calls it.
   MSCCLGO_DEVICE bool matches(uint32_t from, const Part& part, uint64_t piece, uint64_t number) const {
     const PortChannelHandle& in = channel(from, rank);
@@ -432,7 +426,7 @@ struct Posted : Posts {  // whose inbox has two words for each rank in front, ze
       const uint64_t* head = arrived(from, piece);  // the wait acquires it
       sends.what = head[0], call = head[1];
       if (sends.what == receives.what && call == number) return true;
-      // A piece of another call comes where one of the two ranks has none in the earlier of both.
+      // A piece is of another call if one of the two ranks has none in the earlier call.
       if (int64_t(call - number) > 0) sends = Elements::of(type, 0), call = number;
       if (int64_t(call - number) < 0) receives = Elements::of(type, 0);
     }
@@ -485,24 +479,24 @@ struct Posted : Posts {  // whose inbox has two words for each rank in front, ze
 
 }  // namespace
 
-// storeParts writes parts that do not go with a call's kernel to where that finds them: kernels of
-// a stream see what those before wrote. One block of any threads.
+// storeParts writes parts to device memory that do not fit the parameters of a call's kernel. That
+// kernel comes next in the stream, and so sees them. One block of any threads.
 extern "C" __global__ void storeParts(__grid_constant__ const Some some) {
   for (uint32_t i = threadIdx.x; i < some.count; i += blockDim.x) some.to[i] = some.parts[i];
 }
 
-// sends and receives are the parts of this rank's in and out; what it sends to itself
-// and receives is equal. inbox holds each rank's inbox, of zeros before its first call:
-// two words of 8 bytes for each rank, and for each of `streams` streams to it, up to a whole
-// line, then a word for each of kMaxBlocks blocks, and then kSlots slots for each stream, of slotBytes bytes,
-// whole lines too. Ranks agree on the kernel, tiny, small, slotBytes and streams, and may differ in their
-// numbers of blocks. A part has fewer than 256 GiB.
+// sends and receives are the parts of this rank's in and out; its parts to and from itself are
+// equal. inbox holds each rank's inbox, of zeros before its first call. It has two words of 8 bytes
+// for each rank, and for each of `streams` streams to it, up to a whole line; then a word for each
+// of kMaxBlocks blocks; then kSlots slots for each stream, of slotBytes bytes, whole lines too.
+// Ranks agree on the kernel, tiny, small, slotBytes and streams, and may differ in their numbers of
+// blocks. A part has fewer than 256 GiB.
 #define PARAMETERS                                                                                    \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory inbox,                \
       __grid_constant__ const Parts sends, __grid_constant__ const Parts receives, const uint8_t *in, \
       uint8_t *out, uint64_t tiny, uint64_t small, uint64_t slotBytes, uint32_t streams, uint32_t type
 
-// slotsLL16 takes LL16 packets for what is small.
+// slotsLL16 takes LL16 packets for small parts.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL16(PARAMETERS) {
   Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, type};
   (void)tiny;
@@ -513,7 +507,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL16(PARAMETERS) {
   if (begun(call) && blockAll(packets.finish()) && call.large()) call.end();
 }
 
-// slotsLL128 takes LL8 packets for what is tiny, and LL128 packets for what is small.
+// slotsLL128 takes LL8 packets for tiny parts, and LL128 packets for small ones.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
   Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, type};
   call.awaitParts();
@@ -525,11 +519,10 @@ extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
   if (begun(call) && blockAll(few.finish()) && blockAll(more.finish()) && call.large()) call.end();
 }
 
-// posts is for ranks on several hosts. sends, receives, in and out are as above. Block b
-// sends to the ranks that lie 1 + b, 1 + b + gridDim.x and so on ahead, and receives from
-// those as far behind: all ranks go through their peers in this order, so that none waits
-// for one that waits for it, whatever numbers of blocks they have. Ranks agree on
-// postBytes, a multiple of 16.
+// posts is for ranks on several hosts. sends, receives, in and out are as above. Block b sends to
+// the ranks that lie 1 + b, 1 + b + gridDim.x and so on ahead, and receives from the ranks as far
+// behind. All ranks go through their peers in this order, so that no two wait for each other,
+// whatever their numbers of blocks. Ranks agree on postBytes, a multiple of 16.
 extern "C" __global__ void __launch_bounds__(512, 1)
     posts(const PortChannelHandle* channels, uint8_t* outbox, const uint8_t* inbox, uint64_t* numbers,
           uint64_t postBytes, uint32_t rank, uint32_t ranks, __grid_constant__ const Parts sends,

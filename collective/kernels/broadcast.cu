@@ -6,9 +6,9 @@ using namespace mscclgo;
 
 namespace {
 
-// Packets: one trip. An inbox must hold the data. The barrier costs no trip more,
-// since its flags travel beside the first packets; it makes every rank hear of
-// every other before it ends, which inboxes need that take turns.
+// Packets: one trip. An inbox must hold the data. The barrier costs no extra trip, since its flags
+// travel beside the first packets. After it all ranks have begun the call, as inboxes in turns
+// need.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root) {
@@ -33,9 +33,9 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.goOn(packing.packets(), load, send, receive)) inboxes.end();
 }
 
-// Relays number the ranks from the root on: place 0 is the root, and the ranks at
-// places 1 to `others` have a share of the data each, which the root sends to them
-// alone and which they pass on to the rest. So every link carries the data once.
+// Relays number the ranks from the root on: place 0 is the root, and the ranks at places 1 to
+// `others` have a share of the data each. The root sends a share to its rank alone, and this passes
+// it on to the rest. So every link carries the data once.
 struct Relays {
   uint32_t ranks, root, place, others;
 
@@ -47,16 +47,15 @@ struct Relays {
 
   MSCCLGO_DEVICE uint32_t rankAt(uint32_t p) const { return (root + p) % ranks; }
 
-  // next returns the place of a rank, not the root, that lies k after this one's, k less
-  // than `others`. Loops over them use it, so that no link is crowded.
+  // next returns the place of a rank, not the root, k places after this one, where k is less than
+  // `others`. Loops over them use it, so that no link is crowded.
   MSCCLGO_DEVICE uint32_t next(uint32_t k) const { return 1 + (place - 1 + k) % others; }
 };
 
-// relayedPackets: two trips. The shares' packets alternate: packet i is one of the
-// share of place 1 + i % others, and number i / others in the inboxes that it comes
-// through: the relay's, from the root, and then the others', from the relay. An inbox
-// must hold a share. A relay joins the barrier before it waits for its first packets;
-// see packets().
+// relayedPackets: two trips. The shares' packets alternate: packet i is of the share of place 1 + i
+// % others, and has number i / others in inboxes: first in the relay's, from the root, and then in
+// the others', from the relay. An inbox must hold a share. A relay joins the barrier before it
+// waits for its first packets; see packets().
 template <class Packet>
 MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                                    uint32_t root) {
@@ -133,19 +132,17 @@ extern "C" __global__ void direct(PARAMETERS) {
   group.barrier();  // all outputs are written
 }
 
-// relayed: the root writes the shares straight into the outputs of their relays, and
-// these write them into the others'. All go step by step; in a step a block has a
-// piece of every share. A relay's block waits for the root's of its number only, and
-// the root for none, so that the next steps are on their way while one is passed on. The root's
-// blocks begin with different relays: if all wrote to one at a time, its link would be full, which
-// carries what other relays pass on as well.
-// Long steps signal less often, but the relays wait for the first one, and their last one goes
-// alone: what a block sends in a step is bounded, and a part of what is left.
+// relayed: the root writes the shares into the outputs of their relays, and these write them into
+// the others' outputs. All go step by step; in a step a block has a piece of every share. A relay's
+// block waits only for the root's block of its number, and the root for none, so that the next
+// steps are on their way while one is passed on. The root's blocks begin with different relays: a
+// relay's link also carries what other relays pass on, and would be full if all blocks wrote to one
+// relay. Long steps signal less often, but the relays wait for the first step, and their last one
+// goes alone. So a block's bytes in a step are bounded, and a part of the rest.
 //
-// A relay's threads see what the root's wrote since a thread of theirs acquired the
-// root's signal, and the block's barrier passes that on (PTX: causality order). A rank
-// ends when it has acquired the signals of all that wrote into its output: of the root
-// for its own share, of the relays for theirs.
+// A relay's threads see the root's writes: one of them acquires the root's signal, and the block's
+// barrier passes that on (PTX: causality order). A rank ends when it has acquired the signals of
+// all writers of its output: the root for its own share, the relays for their shares.
 extern "C" __global__ void __launch_bounds__(1024, 1) relayed(PARAMETERS) {
   awaitPrevious();
   constexpr uint64_t kPart = 2, kLeast = 8 << 10, kStep = 64 << 10;
@@ -166,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) relayed(PARAMETERS) {
     piece = divideUp(bytes - at, kPart * pieces * kLine) * kLine;
     if (piece < kLeast) piece = kLeast;
     if (piece > most) piece = most;
-    // The piece of a place starts where that of the place before ends.
+    // The piece of a place starts where the piece of the place before ends.
     auto start = [&](uint32_t place) {
       uint64_t from = at + (uint64_t(blockIdx.x) * relays.others + place - 1) * piece;
       return from < bytes ? from : bytes;

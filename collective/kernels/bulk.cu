@@ -1,10 +1,10 @@
 // Collectives that only move data, by bulk copies: a few blocks fill the links, since the
-// multiprocessors' copy engines move what takes many threads otherwise. For large sizes, and
-// where few multiprocessors may be used. Any size and alignment; in place or not.
+// multiprocessors' copy engines replace many threads. For large sizes, and where few
+// multiprocessors may be used. Any size and alignment; in place or not.
 #include <mscclgo/bulk.cuh>
 #include <mscclgo/collective.cuh>
 
-// STAGES is set to try others.
+// A compilation may set STAGES to try others.
 #ifndef STAGES
 #define STAGES 6
 #endif
@@ -21,19 +21,19 @@ using Ring = BulkRing<kStages>;
 struct Bulk {
   uint32_t peers, own;
   uint64_t dst;     // where a part goes in their outputs
-  uint64_t stride;  // that for rank p starts at p * stride in the input; 0 if one part goes to all
+  uint64_t stride;  // the part for rank p starts at p * stride in the input; 0 if one part goes to all
   uint64_t bytes;   // of a part
   uint32_t stage;   // bytes of a stage of the ring
 };
 
-// kDriver is how many threads of a block the engine takes: the warp of the one that drives it.
+// kDriver is how many threads of a block drive the engine: one warp.
 #if defined(MSCCLGO_BULK)
 constexpr uint32_t kDriver = 32;
 #else
 constexpr uint32_t kDriver = 0;
 #endif
 
-// Movement is a call with what its kernel has.
+// Movement is a call, with its kernel's parameters.
 struct Movement {
   const GroupHandle& group;
   const PeerMemory& out;
@@ -45,8 +45,8 @@ struct Movement {
   MSCCLGO_DEVICE uint8_t* place(uint32_t rank) const { return out.of<uint8_t>(rank) + call.dst; }
   MSCCLGO_DEVICE const uint8_t* source(uint32_t rank) const { return in + rank * call.stride; }
 
-  // byThreads copies what the engine does not: the edges, and what does not lie as the input
-  // does.
+  // byThreads copies what the engine does not: the edges, and data that are not aligned like the
+  // input.
   MSCCLGO_DEVICE void byThreads(uint32_t rank, const BulkSpan& span) const {
     uint8_t* dst = place(rank);
     uint32_t thread = uint32_t(firstThread()), threads = uint32_t(allThreads());
@@ -57,9 +57,9 @@ struct Movement {
     }
   }
 
-  // own copies this rank's part of several, by the warps that do not drive the engine, while it
-  // moves the peers': the engine is the limit of a block. It comes after those in the code, as a
-  // block of one warp copies when it is done with them.
+  // own copies this rank's part, if there are several, by the warps that do not drive the engine.
+  // Meanwhile the engine, the limit of a block, moves the peers' parts. In the code it comes after
+  // those, for blocks of one warp.
   MSCCLGO_DEVICE void own() const {
     uint8_t* dst = place(group.rank);
     const uint8_t* src = source(group.rank);
@@ -130,9 +130,9 @@ struct Movement {
 
 }  // namespace
 
-// bulk: between two barriers. The first orders nothing: it only announces that all outputs may
-// be written. Before the second, thread 0 of each block waits until what its engine wrote is
-// visible to it, and the barrier, which begins with one of the block, releases that.
+// bulk: between two barriers. The first orders nothing: it only announces that all outputs may be
+// written. Before the second, thread 0 of each block waits until its engine's writes are visible to
+// it. The barrier begins with one of the block, and releases them.
 extern "C" __global__ void bulk(__grid_constant__ const GroupHandle group,
                                 __grid_constant__ const PeerMemory in, __grid_constant__ const PeerMemory out,
                                 __grid_constant__ const Bulk call) {

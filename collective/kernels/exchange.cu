@@ -1,6 +1,6 @@
-// The exchange: parts go straight to their places at the peers, moved by the
-// hosts' copy engines. For the largest sizes, and wherever peers' memory cannot
-// be mapped. It does every collective that only moves data.
+// The exchange: the hosts' copy engines move parts to their places at the peers. For the largest
+// sizes, and wherever peers' memory cannot be mapped. It does every collective that only moves
+// data.
 #include <mscclgo/copy.cuh>
 #include <mscclgo/group.cuh>
 #include <mscclgo/port_channel.cuh>
@@ -8,7 +8,7 @@
 
 using namespace mscclgo;
 
-// Peers are some ranks in a row: `count`, of which the first lies `first` ahead.
+// Peers are `count` ranks in a row; the first lies `first` ahead.
 struct Peers {
   uint32_t first, count;
 };
@@ -20,20 +20,19 @@ struct Exchange {
   Peers to, from;
   uint64_t dst;     // where a part goes in the peers' outputs
   uint64_t src;     // where the parts start in this rank's input,
-  uint64_t stride;  // and how far they lie apart: that for rank p is the pth
+  uint64_t stride;  // and their distance: the part for rank p is the pth
   uint64_t bytes;   // of a part
   uint64_t lead;    // of a part, which threads move
 
   MSCCLGO_DEVICE uint32_t peer(Peers peers, uint32_t i) const { return (rank + peers.first + i) % ranks; }
 
-  // move has a thread for each rank put the parts but for their leads, and wait for
-  // what is put here.
+  // move puts the parts but for their leads, by a thread for each rank, and waits for what is put
+  // here.
   //
-  // A put may come before its reader has begun the call, so each rank first tells
-  // those that put to it that its output may be written, by a signal; signals of a
-  // channel arrive in order, so the second one tells of data. What is put has
-  // arrived when the channel is flushed, and may then be changed here; that is asked
-  // for with the put, since it takes another trip to the host later.
+  // A put must not come before its reader has begun the call. So each rank first signals to its
+  // writers that its output may be written. Signals of a channel arrive in order, so the second one
+  // means data. After a flush of the channel the data have arrived, and may be changed here. The
+  // flush goes with the put, since it would take another trip to the host later.
   MSCCLGO_DEVICE void move() const {
     uint32_t i = threadIdx.x;
     if (i < from.count && channels[peer(from, i)].signal() != WaitResult::Done) return;
@@ -48,10 +47,9 @@ struct Exchange {
   }
 };
 
-// exchange: block 0 has the host move the parts. The other blocks copy what stays on
-// this rank, from `own` to `place`; and, where the peers' memory is mapped, they write
-// the leads meanwhile, since the way through the host to a copy engine takes some
-// microseconds. input is this rank's, out all ranks' outputs.
+// exchange: block 0 has the host move the parts. The other blocks copy this rank's own part, from
+// `own` to `place`. Where the peers' memory is mapped, they also write the leads meanwhile, since
+// the copy engines start some microseconds later. input is this rank's, out all ranks' outputs.
 extern "C" __global__ void exchange(__grid_constant__ const Exchange call, const uint8_t* own, uint8_t* place,
                                     __grid_constant__ const GroupHandle group, const uint8_t* input,
                                     __grid_constant__ const PeerMemory out) {

@@ -1,16 +1,16 @@
-// Gathers by packets: each rank's data goes to the root, which stores the parts in rank order.
-// Any size and alignment; not in place, but what the root has itself may lie at its place.
+// Gathers by packets: each rank's data goes to the root, which stores the parts in rank order. Any
+// size and alignment; not in place, but the root's own part may lie at its place.
 #include <mscclgo/collective.cuh>
 
 using namespace mscclgo;
 
 namespace {
 
-// Packets: one trip. An inbox must hold a piece. The barrier costs no trip more, since its flags
-// travel beside the first packets; it makes every rank hear of every other before it ends, which
-// inboxes need that take turns. A rank that sends in the next call but one has ended the next one:
-// so the root had begun that, when it had read the packets of this one, in whose place these go.
-// The parts of the output lie `stride` bytes apart, so that they can be moved in pieces of `bytes`.
+// Packets: one trip. An inbox must hold a piece. The barrier costs no extra trip, since its flags
+// travel beside the first packets. After it all ranks have begun the call, as inboxes in turns
+// need: a rank that sends in the next call but one has ended the next call. The root had begun that
+// one, and so had read this call's packets, which have the same place. The parts of the output lie
+// `stride` bytes apart, so that they can be moved in pieces of `bytes`.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root, uint64_t stride) {
@@ -38,7 +38,7 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
 
 }  // namespace
 
-// in holds each rank's buffer, of `bytes` bytes, and out the root's: no other rank's is looked at.
+// in holds each rank's buffer, of `bytes` bytes, and out the root's; no other rank's is read.
 #define PARAMETERS                                                                  \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root, uint64_t stride

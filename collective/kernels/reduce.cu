@@ -1,7 +1,7 @@
 // Rooted reductions: the root gets the reduction of all ranks' data, made in the
 // order of the ranks. Any element count and alignment, in place at the root or not.
 //
-// ELEMENT and OPERATION are set when this is compiled.
+// The compilation sets ELEMENT and OPERATION.
 #include <mscclgo/collective.cuh>
 
 #ifndef ELEMENT
@@ -16,10 +16,9 @@ namespace {
 using T = ELEMENT;
 using Op = OPERATION;
 
-// Packets: the others send all their data to the root, which reduces them. One trip.
-// An inbox must hold the data. The barrier costs no trip more, since its flags travel
-// beside the first packets; it makes every rank hear of every other before it ends,
-// which inboxes need that take turns.
+// Packets: the others send all their data to the root, which reduces them. One trip. An inbox must
+// hold the data. The barrier costs no extra trip, since its flags travel beside the first packets.
+// After it all ranks have begun the call, as inboxes in turns need.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root) {
@@ -42,11 +41,10 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.goOn(packing.packets(), load, send, reduce)) inboxes.end();
 }
 
-// Two shots: rank r reduces shard r, which all send it, and sends the result to the
-// root. Two trips, and each link carries a shard or two, where packets() has all data at
-// the root's. An inbox must hold two shards, and a thread does the same packets of every
-// shard in a pipeline, both as in an all-reduce of two shots. The barrier is that of
-// packets().
+// Two shots: all ranks send shard r to rank r, which reduces it and sends the result to the root.
+// Two trips, and each link carries a shard or two; with packets() the root's link carries all data.
+// An inbox must hold two shards, and a thread does the same packets of every shard in a pipeline,
+// both as in an all-reduce of two shots. The barrier is as in packets().
 template <class Packet>
 MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root) {
@@ -84,7 +82,7 @@ MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t
       return Place<uint8_t>{out, numberOf(from, i)};
     });
   };
-  // A result is received kAhead packets after the shard's that it takes part in.
+  // A result is received kAhead packets after the thread's own packet of the shard.
   uint32_t lag = inboxes.kAhead * inboxes.stride();
   auto begin = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
     if (i < shard) send(i, pieces);

@@ -2,7 +2,7 @@
 // reduce in the order of the ranks. Any element count and alignment; a rank's
 // output may be its part of the input.
 //
-// ELEMENT and OPERATION are set when this is compiled.
+// The compilation sets ELEMENT and OPERATION.
 #include <mscclgo/collective.cuh>
 
 #ifndef ELEMENT
@@ -46,7 +46,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
                                    uint64_t bytes) {
   uint64_t part = group.rank * bytes;
   uint8_t* mine = out.of<uint8_t>(group.rank);
-  // What reduceRange calls byte `part` of the output is its start.
+  // reduceRange's byte `part` of the output is its start.
   Alignment alignment{skewOf(in, group.size, in.ranks[0]), 0, uint64_t(mine - in.ranks[0]) - part};
   auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
   if (group.barrier() != WaitResult::Done) return;  // all inputs are there

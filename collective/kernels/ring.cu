@@ -1,8 +1,8 @@
-// The ring: each rank talks to its two neighbours only, and the hosts' copy
-// engines move the data, so that few blocks are needed. For the largest sizes,
-// and wherever peers' memory cannot be mapped.
+// The ring: each rank exchanges data with its two neighbours only. The hosts' copy engines move
+// them, so few blocks are needed. For the largest sizes, and wherever peers' memory cannot be
+// mapped.
 //
-// ELEMENT and OPERATION are set when this is compiled.
+// The compilation sets ELEMENT and OPERATION.
 #include <mscclgo/port_channel.cuh>
 #include <mscclgo/reduce.cuh>
 #include <mscclgo/wait.cuh>
@@ -22,14 +22,14 @@ using Line = uint4;  // 16 bytes
 
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-// Part is what one block does of one chunk, in bytes.
+// Part is one block's part of one chunk, in bytes.
 struct Part {
   uint64_t offset, bytes;
 };
 
-// Ring is one rank's place. The data are cut into a chunk for each rank, and a
-// chunk into a part for each block: a block rings with the blocks of its number,
-// over channels of its own, and meets no other.
+// Ring is one rank's place. The data are cut into a chunk for each rank, and a chunk into a part
+// for each block. The blocks of one number form a ring, over channels of their own, and need no
+// others.
 struct Ring {
   uint32_t rank, ranks;
   uint64_t bytes;
@@ -49,7 +49,7 @@ struct Ring {
     return {from, from < to ? to - from : 0};
   }
 
-  // slot returns where this block's part of what comes in at a step is kept.
+  // slot returns the place of this block's part of a step's incoming data.
   MSCCLGO_DEVICE uint64_t slot(uint32_t step) const {
     return (step * chunkLines() + blockIdx.x * partLines()) * sizeof(Line);
   }
@@ -66,16 +66,14 @@ struct Ring {
 static_assert(sizeof(Reducer<T, Op, Line>::Unfinished) == sizeof(Line),
               "this needs sums wider than elements");
 
-// ring reduces the data of all ranks in two laps. In the first, partial results
-// go round into the next rank's inbox; chunk c starts at rank c and is complete
-// at the rank before. In the second, the complete chunks go round straight into
-// the outputs. in, out and inbox are this rank's; peers write inbox through
-// toInbox and out through toOutput.
+// ring reduces the data of all ranks in two laps. In the first, partial results go round into the
+// next rank's inbox; chunk c starts at rank c and is complete at the rank before. In the second,
+// the complete chunks go round into the outputs. in, out and inbox are this rank's; peers write
+// inbox through toInbox and out through toOutput.
 //
-// Nothing is overwritten too early: a complete chunk reaches a rank only after
-// the rank's partial one has gone all the way round; and a rank begins the next
-// call when all have finished with their inboxes, since the last chunk it got is
-// what the rank ahead of it made of its inbox.
+// Nothing is overwritten too early. A complete chunk reaches a rank only after the rank's partial
+// one has gone all the way round. A rank begins the next call when all have finished with their
+// inboxes: its last chunk depends on the inbox of the rank ahead of it.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ring(const PortChannelHandle* toInbox, const PortChannelHandle* toOutput, uint32_t rank, uint32_t ranks,
          const uint8_t* in, uint8_t* out, const uint8_t* inbox, uint64_t bytes) {

@@ -39,7 +39,7 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
 
 }  // namespace
 
-// in holds the root's buffer, and out each rank's, of `bytes` bytes: no other rank's in is looked at.
+// in holds the root's buffer, and out each rank's, of `bytes` bytes; no other rank's in is read.
 #define PARAMETERS                                                                  \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root, uint64_t stride

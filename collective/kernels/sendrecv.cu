@@ -6,9 +6,9 @@ using namespace mscclgo;
 
 namespace {
 
-// Packets: one trip. An inbox must hold the data. The barrier costs no trip more,
-// since its flags travel beside the first packets; it makes every rank hear of
-// every other before it ends, which inboxes need that take turns.
+// Packets: one trip. An inbox must hold the data. The barrier costs no extra trip, since its flags
+// travel beside the first packets. After it all ranks have begun the call, as inboxes in turns
+// need.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
@@ -49,9 +49,8 @@ PACKET_KERNEL(LL8, LL8Packet)
 PACKET_KERNEL(LL16, LL16Packet)
 PACKET_KERNEL(LL128, LL128Packet)
 
-// direct writes the data straight into the next rank's output, between two
-// barriers. The first orders nothing: it only announces that all outputs may be
-// written.
+// direct writes the data into the next rank's output, between two barriers. The first orders
+// nothing: it only announces that all outputs may be written.
 extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;

@@ -1,7 +1,7 @@
-// The staged all-reduce: the hosts' copy engines move the data, which they do
-// faster than threads, and threads only reduce. For the largest sizes, on one host.
+// The staged all-reduce: the hosts' copy engines move the data, faster than threads, and threads
+// only reduce. For the largest sizes, on one host.
 //
-// ELEMENT and OPERATION are set when this is compiled.
+// The compilation sets ELEMENT and OPERATION.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/port_channel.cuh>
 
@@ -30,10 +30,10 @@ struct Progress {
   uint64_t done[kMostChunks];
 };
 
-// Staged is one rank's view of a call. Rank r reduces shard r, which all others put
-// into its inbox, and puts the result into all outputs, both in chunks: while
-// chunks of the first stage are on their way, those before are reduced, and those
-// before these are on their way back. The channels keep the chunks in order.
+// Staged is one rank's view of a call. All ranks put shard r into the inbox of rank r, which
+// reduces it and puts the result into all outputs. Both stages go in chunks: while chunks of the
+// first stage are on their way, earlier ones are reduced, and still earlier ones are on their way
+// back. The channels keep the chunks in order.
 struct Staged {
   const PortChannelHandle* toInbox;   // from the inputs
   const PortChannelHandle* toOutput;  // from the outputs
@@ -57,21 +57,20 @@ struct Staged {
   MSCCLGO_DEVICE uint32_t chunks(uint32_t r) const {
     return uint32_t(divideUp(start(r + 1) - start(r), chunkBytes));
   }
-  // slot returns where rank `of` has what comes from rank `from`, as an offset in its
-  // inbox: aligned as that rank's data are.
+  // slot returns the offset in rank `of`'s inbox of the data from rank `from`: aligned like that
+  // rank's data.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t from) const {
     return from * slotBytes + (reinterpret_cast<uintptr_t>(in.of<uint8_t>(of)) + start(of)) % kLine;
   }
   MSCCLGO_DEVICE uint32_t ahead(uint32_t k) const { return (rank + k) % ranks; }
-  // channel returns the one to a peer for chunk c.
+  // channel returns the channel to a peer for chunk c.
   MSCCLGO_DEVICE const PortChannelHandle& channel(const PortChannelHandle* channels, uint32_t peer,
                                                   uint32_t c) const {
     return channels[c % kStreams * ranks + peer];
   }
 
-  // collect puts this rank's data into the inboxes of their shards' owners, and
-  // tells the workers of each chunk of its own shard that is complete. One warp;
-  // its lanes divide the peers.
+  // collect puts this rank's data into the inboxes of their shards' owners, and counts the complete
+  // chunks of its own shard for the workers. One warp; its lanes divide the peers.
   MSCCLGO_DEVICE void collect(uint32_t lane) const {
     bool ok = true;
     for (uint32_t c = 0; c < kMostChunks; ++c) {
@@ -114,8 +113,8 @@ struct Staged {
       for (uint32_t c = 0; c < chunks(ahead(k)) && ok; ++c)
         ok = channel(toOutput, ahead(k), c).wait() == WaitResult::Done;
     }
-    // The output may change once the kernel has ended; the input has been read. A
-    // lane flushes what another has put.
+    // The output may change once the kernel has ended; the input has been read. A lane flushes
+    // another lane's puts.
     __syncwarp();
     for (uint32_t i = lane; i < (ranks - 1) * kStreams && ok; i += 32)
       ok = channel(toOutput, ahead(i / kStreams + 1), i).flush() == WaitResult::Done;
@@ -133,11 +132,11 @@ struct Staged {
 
   // work reduces a worker's part of each chunk.
   MSCCLGO_DEVICE void work(uint32_t worker, uint32_t workers) const {
-    // What the others sent, as if it were whole data.
+    // The others' chunks, as if they were whole data.
     const uint8_t* mine = in.of<const uint8_t>(rank);
     const uint8_t* theirs = inbox + slot(rank, 0) - start(rank);
     auto inputs = [&](uint32_t r) { return r == rank ? mine : theirs + r * slotBytes; };
-    // All are aligned as this rank's input is; only the output may differ.
+    // All are aligned like this rank's input; only the output may differ.
     Alignment alignment{0, 0, uint64_t(out.of<uint8_t>(rank) - mine)};
     for (uint32_t c = 0; c < chunks(rank); ++c) {
       bool ok = threadIdx.x != 0 || waitUntil(watch, [&] {
@@ -158,10 +157,9 @@ struct Staged {
 // staged: the first two warps of block 0 look after the channels, the other blocks
 // are the workers. The grid has at least two blocks, of at least two warps.
 //
-// In place is safe, and nothing comes too early: a rank's result for a chunk is put
-// into an output only after it has that chunk of the output's rank, whose copy is
-// thus made, and which has thus begun the call. A rank ends when it has all ranks'
-// results, so all have read their inboxes then.
+// In place is safe, and nothing comes too early: before a rank puts its result for a chunk into an
+// output, it has that chunk of the output's rank. So that rank has begun the call, and its chunk
+// has been copied. A rank ends when it has all ranks' results, so all have read their inboxes then.
 extern "C" __global__ void __launch_bounds__(512, 1)
     staged(const PortChannelHandle* toInbox, const PortChannelHandle* toOutput,
            __grid_constant__ const PeerMemory in, __grid_constant__ const PeerMemory out, uint8_t* inbox,
