@@ -8,7 +8,6 @@ import (
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // collect queues a collective on any memory. root and op are of one that has them.
@@ -91,7 +90,7 @@ func (g *group) memory(op, which string, at address, count, bytes uint64, vouche
 		if b := last.Load(); b != nil && b.Ptr() == gpu.Ptr(at) && b.Size() == count*bytes {
 			return b, nil
 		}
-		if b, ok := native.WrapVouched(g.comm.Device(), uint64(at), count*bytes).(*gpu.Buffer); ok {
+		if b := g.comm.Device().Internal().WrapVouched(uint64(at), count*bytes); b != nil {
 			last.Store(b)
 			return b, nil
 		}

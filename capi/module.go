@@ -10,7 +10,6 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
@@ -54,12 +53,12 @@ func (k *kernel) parameters() (types []C.mscclgo_parameter_type, pointees []*C.c
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.types == nil {
-		places := native.ParamsOf(k.Kernel)
-		k.types, k.pointees = make([]C.mscclgo_parameter_type, len(places)), make([]*C.char, len(places))
-		for i, p := range native.SignatureOf(k.Kernel) {
+		all := k.Internal().Params()
+		k.types, k.pointees = make([]C.mscclgo_parameter_type, len(all)), make([]*C.char, len(all))
+		for i, p := range all {
 			to := p.Type.Pointee()
 			k.types[i] = C.mscclgo_parameter_type{
-				name: C.CString(p.Name), _type: C.CString(p.Type.Name), kind: kinds[p.Type.Kind], bytes: C.uint32_t(places[i].Size),
+				name: C.CString(p.Name), _type: C.CString(p.Type.Name), kind: kinds[p.Type.Kind], bytes: C.uint32_t(p.Size),
 				pointee: kinds[to.Kind], pointee_bytes: C.uint32_t(to.Size),
 			}
 			k.pointees[i] = C.CString(to.Name)
@@ -122,7 +121,7 @@ func (c *call) moduleKernel(module handle, name *C.char, result *handle) error {
 }
 
 func (c *call) kernelParameters(kernel handle, places *C.mscclgo_parameter, room uint64, count *C.size_t) error {
-	all := native.ParamsOf(c.to("get the parameters of a kernel").kernel(kernel).Kernel)
+	all := c.to("get the parameters of a kernel").kernel(kernel).Internal().Params()
 	need(c, count)
 	if room > 0 {
 		need(c, places)
@@ -161,7 +160,7 @@ func (c *call) kernelLaunch(kernel, stream handle, o *C.mscclgo_launch_config, p
 	block := c.host(parameters, bytes, reads)
 	c.check(k.allow(int(o.dynamic_shared_bytes)))
 	config := gpu.LaunchConfig{Grid: dim3(o.grid), Block: dim3(o.block), DynamicShared: int(o.dynamic_shared_bytes), Cooperative: o.cooperative != 0}
-	return native.LaunchPacked(k.Kernel, s, &config, block)
+	return k.Internal().LaunchPacked(s, config, block)
 }
 
 func dim3(d [3]C.uint32_t) gpu.Dim3 { return gpu.Dim3{X: int(d[0]), Y: int(d[1]), Z: int(d[2])} }

@@ -14,7 +14,6 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -77,7 +76,7 @@ func (g *group) reform(ctx context.Context, o *object, boot *bootstrap.Bootstrap
 	streams, done := objects.busyStreams(g.device)
 	defer done()
 	for _, s := range streams {
-		if err := native.Synchronize(ctx, s); err != nil {
+		if err := s.Internal().Synchronize(ctx); err != nil {
 			return nil, mscclgo.Errorf(mscclgo.KindOf(err), "mscclgo: "+opReform, "wait for the work of the old group: %w", err).At(g.comm.Rank(), mscclgo.NoRank)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Group is sends and receives of one rank that are launched together, as one kernel: of any
@@ -241,7 +240,7 @@ func (g *Group) streams() (all []*gpu.Stream, err error) {
 		}
 	}
 	for _, s := range all[min(1, len(all)):] {
-		if native.CaptureOf(s) != native.CaptureOf(all[0]) {
+		if s.Internal().Capture() != all[0].Internal().Capture() {
 			return nil, errors.New("its streams do not all take part in the same capture")
 		}
 	}
@@ -312,7 +311,7 @@ func (g *Group) queue(op string, streams []*gpu.Stream, table *groupTable) error
 		return err
 	}
 	call := &orderedCall{op: op, uses: append([]use{r, r.groups.validity}, table.used...), queue: func(s *gpu.Stream) error { return r.groups.launch(r, s, table) }}
-	if native.CaptureOf(main) != nil {
+	if main.Internal().Capture() != 0 {
 		for i := range g.messages {
 			if m := &g.messages[i]; m.count > 0 {
 				call.buffers = append(call.buffers, m.buffer)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -32,7 +31,7 @@ func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
 	at, bytes := m.buffer.Ptr(), m.bytes()
 	for memory := range r.memories {
 		// What is at an address that was freed may be other memory.
-		if memory.theirs == nil || memory.left() || memory.theirs[m.peer] == 0 || !memory.holds(at, bytes) || native.Freed(memory.Buffer) {
+		if memory.theirs == nil || memory.left() || memory.theirs[m.peer] == 0 || !memory.holds(at, bytes) || memory.Buffer.Internal().Freed() {
 			continue
 		}
 		if !slices.Contains(t.used, use(memory)) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // serves reports whether a group is as that of the path, in which the same kernels do the same: this rank
@@ -64,7 +63,7 @@ func (h *hostPath) renewed(bytes uint64) *gpu.Buffer {
 		return nil
 	}
 	b := h.before.buffers[i]
-	if b.Size() != bytes || native.Renew(b) != nil {
+	if b.Size() != bytes || b.Internal().Renew() != nil {
 		return nil
 	}
 	h.before.buffers[i] = nil

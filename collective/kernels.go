@@ -54,7 +54,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 		}
 		known[name] = true
 	}
-	defer native.BeginBusy(r.comm.Device(), "compiles kernels of collectives", true)()
+	defer r.comm.Device().Internal().BeginBusy("compiles kernels of collectives", true)()
 	return compileAll(ctx, r.comm.Device().Info().Arch, units, func() {})
 }
 

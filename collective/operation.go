@@ -110,12 +110,12 @@ func (r *Runner) checkStream(s *gpu.Stream, op string) error {
 	case s.Device() != r.comm.Device():
 		return r.invalidUse(op, "the stream is of %v, the communicator of %v%s", s.Device(), r.comm.Device(), native.Twice(s.Device(), r.comm.Device()))
 	}
-	return r.at(native.Usable(s, nil, op, 0))
+	return r.at(s.Internal().Usable(op))
 }
 
 // checkBuffer returns the error of a buffer whose first bytes a stream cannot use.
 func (r *Runner) checkBuffer(s *gpu.Stream, b *gpu.Buffer, op string, bytes uint64) error {
-	return r.at(native.Usable(s, b, op, bytes))
+	return r.at(s.Internal().Reaches(b, op, bytes))
 }
 
 // at adds this rank to an error that was made for the call.

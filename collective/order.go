@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -43,7 +44,7 @@ type order struct {
 	event    *gpu.Event       // made when a second stream comes
 	inside   *gpu.Event       // likewise, for captures: event may still mark the call that was left
 	across   *gpu.Event       // of all calls since other code first captured one, or nil
-	captures map[any]*captured
+	captures map[uint64]*captured
 	runners  uint64 // the largest of their numbers so far
 	closed   bool
 }
@@ -93,7 +94,7 @@ const usesClosed = ", which its calls use, is closed"
 // orderOf returns the one order of a communicator.
 func orderOf(comm *communicator.Communicator) *order {
 	return native.KeptBy(comm, func() native.Kept {
-		return &order{comm: comm, id: native.InstanceOf(comm.Registry()), captures: map[any]*captured{}, members: map[*Runner]bool{}}
+		return &order{comm: comm, id: native.InstanceOf(comm.Registry()), captures: map[uint64]*captured{}, members: map[*Runner]bool{}}
 	}).(*order)
 }
 
@@ -154,11 +155,11 @@ func (o *order) do(s *gpu.Stream, c *orderedCall) error {
 
 // add is do for a caller that holds mu.
 func (o *order) add(s *gpu.Stream, c *orderedCall) error {
-	key, err := native.Enter(s, c.op)
+	key, err := s.Internal().Enter(c.op)
 	if err != nil {
 		return err
 	}
-	if key != nil {
+	if key != 0 {
 		return o.capture(key, s, c)
 	}
 	if err := o.follow(s); err != nil {
@@ -214,7 +215,7 @@ func (o *order) turn(s *gpu.Stream) (err error) {
 		o.forget()
 		return s.Record(o.across)
 	}
-	if native.OfThread(s) { // so that no other thread can mark its work
+	if s.Internal().OfThread() { // so that no other thread can mark its work
 		o.forget()
 		o.left, err = record(&o.event, s)
 		return err
@@ -224,14 +225,14 @@ func (o *order) turn(s *gpu.Stream) (err error) {
 	}
 	o.forget()
 	o.last = s
-	native.BeforeClose(s, o.id, func() { o.leave(s) })
+	s.Internal().BeforeClose(o.id, func() { o.leave(s) })
 	return nil
 }
 
 // forget ends the part of the stream that had the last call. The caller holds mu.
 func (o *order) forget() {
 	if o.last != nil {
-		native.BeforeClose(o.last, o.id, nil)
+		o.last.Internal().BeforeClose(o.id, nil)
 	}
 	o.last = nil
 }
@@ -251,7 +252,7 @@ func (o *order) leave(s *gpu.Stream) {
 
 // marked returns the event, recorded on a stream that does not capture.
 func (o *order) marked(s *gpu.Stream) (*gpu.Event, error) {
-	if native.CaptureOf(s) != nil {
+	if s.Internal().Capture() != 0 {
 		return nil, errors.New("the call before it is on a stream that captures now, and can only be waited for when the capture has ended; end it first, or make both calls on one stream")
 	}
 	return record(&o.event, s)
@@ -270,14 +271,14 @@ func record(event **gpu.Event, s *gpu.Stream) (*gpu.Event, error) {
 
 // capture is add for a stream that captures. The calls of one capture follow each other
 // in it. They are matched with the other ranks' when the graph is launched.
-func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
+func (o *order) capture(key uint64, s *gpu.Stream, call *orderedCall) error {
 	if o.closed {
 		return errors.New("the communicator is closed")
 	}
 	if err := o.comm.Err(); err != nil {
 		return err
 	}
-	c, others := o.captures[key], native.CapturedByOthers(s)
+	c, others := o.captures[key], s.Internal().CapturedByOthers()
 	if others {
 		if err := o.match(call.description, ", captured by other code"); err != nil {
 			return err
@@ -295,8 +296,8 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 				return err
 			}
 		}
-		native.Carry(s, o.id, native.Beside(o.comm), func(stream any, g native.GraphLaunch) error {
-			return o.launch(stream.(*gpu.Stream), c, g)
+		s.Internal().Carry(o.id, native.Beside(o.comm), func(stream *gpu.Stream, g inside.GraphLaunch) error {
+			return o.launch(stream, c, g)
 		})
 	case c.last != s && (c.handle == 0 || c.handle != s.Handle()):
 		event, err := record(&o.inside, c.last)
@@ -317,14 +318,14 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 	if err := call.queue(s); err != nil || !others {
 		return err
 	}
-	return native.RecordAcross(s, o.across)
+	return s.Internal().RecordAcross(o.across)
 }
 
 // dropEnded forgets the captures that have ended. The caller holds mu.
 func (o *order) dropEnded() {
 	unknown := func(c *captured) bool { return c.handle != 0 && c.last.Handle() == 0 } // last is closed
 	for key, c := range o.captures {
-		if native.CaptureOf(c.last) != key && (!unknown(c) || len(o.captures) >= mostCaptured) {
+		if c.last.Internal().Capture() != key && (!unknown(c) || len(o.captures) >= mostCaptured) {
 			delete(o.captures, key)
 		}
 	}
@@ -341,14 +342,14 @@ func (o *order) reachAcross(s *gpu.Stream) (err error) {
 		if o.across, err = s.Device().NewEvent(); err != nil {
 			return err
 		}
-		if o.last != nil && native.CaptureOf(o.last) == nil {
+		if o.last != nil && o.last.Internal().Capture() == 0 {
 			if err := o.last.Record(o.across); err != nil {
 				return err
 			}
 			o.forget()
 		}
 	}
-	return native.WaitAcross(s, o.across)
+	return s.Internal().WaitAcross(o.across)
 }
 
 // add counts a call.
@@ -386,7 +387,7 @@ func (c *captured) wrong() string {
 		}
 	}
 	for _, b := range c.buffers {
-		if native.Freed(b) {
+		if b.Internal().Freed() {
 			return fmt.Sprintf("a buffer of %d bytes%s", b.Size(), usesClosed)
 		}
 	}
@@ -394,7 +395,7 @@ func (c *captured) wrong() string {
 }
 
 // launch launches a capture's graph, as one call.
-func (o *order) launch(s *gpu.Stream, c *captured, g native.GraphLaunch) error {
+func (o *order) launch(s *gpu.Stream, c *captured, g inside.GraphLaunch) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	const op = "collective: launch a graph"
@@ -413,8 +414,8 @@ func (o *order) launch(s *gpu.Stream, c *captured, g native.GraphLaunch) error {
 // queue queues a graph that is launched as the last call. While CUDA's driver makes one, it may wait for the kernels
 // of all ranks of the process on that GPU, which may wait for this one. So these ranks make a graph when all of
 // them have come to its launch, and launch it when all have made theirs.
-func (o *order) queue(s *gpu.Stream, g native.GraphLaunch) error {
-	if !native.Beside(o.comm) || native.CaptureOf(s) != nil {
+func (o *order) queue(s *gpu.Stream, g inside.GraphLaunch) error {
+	if !native.Beside(o.comm) || s.Internal().Capture() != 0 {
 		return g.Launch()
 	}
 	made := g.Made()

@@ -281,7 +281,7 @@ func (r *Runner) allocate(ctx context.Context, at purpose, bytes, zeros uint64) 
 // renewed returns the memory of the group before for a place, if it can be used, or nil.
 func (r *Runner) renewed(at purpose, bytes uint64) (*Memory, error) {
 	m := r.before.memories[at]
-	if m == nil || m.Size() == bytes && native.Renew(m.Buffer) == nil {
+	if m == nil || m.Size() == bytes && m.Buffer.Internal().Renew() == nil {
 		return m, nil
 	}
 	delete(r.before.memories, at)

@@ -11,7 +11,6 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -41,7 +40,7 @@ func TestDriverWaitsForAll(t *testing.T) {
 	for range ranks {
 		devices = append(devices, testdev.Open(t, 0))
 		if !testdev.CUDA() {
-			native.SlowDriver(devices[len(devices)-1], slow)
+			devices[len(devices)-1].Internal().SlowDriver(slow)
 		}
 	}
 	options := communicator.Options{Scratch: 1 << 20, Timeout: 5 * time.Second}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // AllReduce reduces count elements of all ranks' in into every rank's out. It may be
@@ -295,10 +294,10 @@ func (c *anyCall) key() callKey {
 // the other ranks meanwhile, load and allocate. first says of what it is the first, and or what else
 // may be done before the capture, if anything.
 func mayWait(s *gpu.Stream, first, or string) error {
-	if _, err := native.Enter(s, ""); err != nil {
+	if _, err := s.Internal().Enter(""); err != nil {
 		return err
 	}
-	if native.CapturedByOthers(s) {
+	if s.Internal().CapturedByOthers() {
 		return fmt.Errorf("a capture that other code began cannot hold the first %s, which waits for the other ranks; make one before the capture%s", first, or)
 	}
 	return nil

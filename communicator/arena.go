@@ -6,7 +6,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -19,7 +19,7 @@ type arena struct {
 
 	mu       sync.Mutex
 	slabs    []*slab
-	launches native.LaunchGroup // is told of the slabs, or nil
+	launches inside.LaunchGroup // is told of the slabs, or nil
 	closed   bool
 }
 
@@ -88,7 +88,7 @@ func (a *arena) grow(n uint64) (*slab, error) {
 }
 
 // groups has launches that are given memory of the arena known as the group's.
-func (a *arena) groups(launches native.LaunchGroup) {
+func (a *arena) groups(launches inside.LaunchGroup) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.launches = launches

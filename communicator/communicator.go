@@ -27,6 +27,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/grace"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -177,7 +178,7 @@ type Communicator struct {
 	shared   *arena             // memory that peers write: semaphores
 	private  *arena             // memory of this rank's kernels alone: handles
 	pipes    *pipePool          // memory of shared pipes
-	launches native.LaunchGroup // by which the device knows those of this group
+	launches inside.LaunchGroup // by which the device knows those of this group
 	sharers  int                // ranks that use this rank's device, itself included
 	beside   []int              // of these, the others of this process
 	crowded  bool               // some rank of the group has such
@@ -379,7 +380,7 @@ func (c *Communicator) build(op string) error {
 	if err != nil {
 		return invalid("%v", err)
 	}
-	c.launches = native.GroupLaunches(c.dev) // which the failure's watcher reads
+	c.launches = c.dev.Internal().GroupLaunches() // which the failure's watcher reads
 	if c.failure, err = newFailure(c); err != nil {
 		return err
 	}

@@ -372,6 +372,6 @@ func (c *Communicator) NewStream() (*gpu.Stream, error) {
 		return nil, err
 	}
 	latest := c.latest
-	native.Explain(s, func(err error) error { return latest.Load().explain(err) })
+	s.Internal().Explain(func(err error) error { return latest.Load().explain(err) })
 	return s, nil
 }

@@ -340,7 +340,7 @@ func (o *observer) own(last watch.Call, now time.Time) *watch.Status {
 	s.Still = o.still.last
 	if o.c.dev != nil {
 		s.Device = o.c.dev.String()
-		for _, b := range native.BusyOf(o.c.dev) {
+		for _, b := range o.c.dev.Internal().Busy() {
 			if lasted := now.Sub(b.Since); s.Busy == "" || b.Compiles && !s.Compiles {
 				s.Busy, s.BusyFor, s.Compiles = b.What, max(lasted, 1), b.Compiles
 			}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -15,7 +15,7 @@ func (o *observer) readLaunches(read func() *deviceNotes) *deviceNotes {
 	if o.c.dev == nil {
 		return read()
 	}
-	launched := telling(native.LaunchesOf(o.c.dev, false), o.c.launches)
+	launched := telling(o.c.dev.Internal().Launches(false), o.c.launches)
 	notes := read()
 	if !notes.failed || o.launched == nil {
 		o.launched = launched
@@ -30,16 +30,16 @@ func (o *observer) queryStreams() {
 		return
 	}
 	go func() {
-		native.LaunchesOf(o.c.dev, true)
+		o.c.dev.Internal().Launches(true)
 		o.querying.Store(false)
 	}()
 }
 
 // telling returns the launches that watch.Status.Launches has, of all streams.
-func telling(streams [][]native.Launch, group native.LaunchGroup) []watch.Launch {
+func telling(streams [][]inside.Launch, group inside.LaunchGroup) []watch.Launch {
 	var under, ended, earlier []watch.Launch
 	for i, launches := range streams {
-		var first, last *native.Launch
+		var first, last *inside.Launch
 		for _, l := range launches {
 			if !l.Ended {
 				if first == nil {
@@ -77,7 +77,7 @@ func telling(streams [][]native.Launch, group native.LaunchGroup) []watch.Launch
 
 func clipKernel(name string) string { return name[:min(len(name), watch.MaxKernel)] }
 
-func launchOf(stream int, l native.Launch, group native.LaunchGroup) watch.Launch {
+func launchOf(stream int, l inside.Launch, group inside.LaunchGroup) watch.Launch {
 	return watch.Launch{
 		Stream: stream, Number: l.Number, Kernel: clipKernel(l.Name), Group: whose(l, group), Nth: l.Nth,
 		Blocks: l.Grid[0] * max(l.Grid[1], 1) * max(l.Grid[2], 1), Threads: l.Block[0] * max(l.Block[1], 1) * max(l.Block[2], 1),
@@ -86,7 +86,7 @@ func launchOf(stream int, l native.Launch, group native.LaunchGroup) watch.Launc
 }
 
 // whose returns whether a launch is of the group.
-func whose(l native.Launch, group native.LaunchGroup) watch.Group {
+func whose(l inside.Launch, group inside.LaunchGroup) watch.Group {
 	switch {
 	case l.Group == group.Number():
 		return watch.ThisGroup

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -19,7 +18,7 @@ func TestLaunchEndsAtDeadline(t *testing.T) {
 	defer s.Close()
 	all, _ := observers(0)
 	o := all[0]
-	o.c.dev, o.c.launches = dev, native.GroupLaunches(dev)
+	o.c.dev, o.c.launches = dev, dev.Internal().GroupLaunches()
 	defer o.c.launches.End()
 	if err := s.BeginCapture(); err != nil {
 		t.Fatal(err)

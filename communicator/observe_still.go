@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
@@ -55,7 +56,7 @@ func (o *observer) readStill() {
 		add(uint64(i))
 		add(taken)
 	}
-	device := native.StillOf(o.c.dev)
+	device := o.c.dev.Internal().Still()
 	exchanging := !o.exchanging.since.IsZero() && o.exchanging.ended.IsZero()
 	if device.Rounds == o.still.device || !idle || device.Hosts == 0 && !exchanging {
 		return
@@ -64,11 +65,11 @@ func (o *observer) readStill() {
 	add(o.exchanging.number)
 	still := watch.Still{Rounds: o.still.last.Rounds + 1, Exchanging: device.Hosts == 0, Unbegun: device.Unbegun}
 	for _, t := range device.Threads {
-		if t.At == native.StillWaits && t.Group != o.still.group {
+		if t.At == inside.StillWaits && t.Group != o.still.group {
 			return // whoever ends that wait is not of this group
 		}
 		threads := watch.Threads{Kernel: t.Kernel, Block: t.Block, First: t.First, Blocks: 1, Count: t.Count, At: watch.At(t.At)}
-		if t.At == native.StillWaits {
+		if t.At == inside.StillWaits {
 			threads.Wait = o.waitOf(int(t.Channel), int(t.Peer))
 			if threads.Wait.Kind == watch.Signal {
 				threads.Wait.Number = t.Number

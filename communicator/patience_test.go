@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -25,7 +24,7 @@ func TestCompilingIsAwaited(t *testing.T) {
 					return err
 				}
 				if rank == 2 {
-					compiled := native.BeginBusy(comms[rank].Device(), "compiles slow.cu", true)
+					compiled := comms[rank].Device().Internal().BeginBusy("compiles slow.cu", true)
 					time.Sleep(verdictTimeout)
 					compiled()
 				}

@@ -223,7 +223,7 @@ func (s StreamPort) check(op portOp, args []uint64) error {
 	case native.ServiceClosed(p.service):
 		return s.errorf(mscclgo.ErrInvalid, op, "the proxy service of the channels is closed")
 	}
-	if err := native.Usable(s.stream, nil, what, 0); err != nil {
+	if err := s.stream.Internal().Usable(what); err != nil {
 		return s.at(err)
 	}
 	if d := s.stream.Device(); d != c.dev {
@@ -249,7 +249,7 @@ func (s StreamPort) inside(op portOp, m *registeredmem.Memory, offset, n uint64)
 	case m.Closed():
 		return s.errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
 	case m == s.channels.mine:
-		return s.at(native.Usable(s.stream, s.channels.local, portOps[op].op, 0))
+		return s.at(s.stream.Internal().Reaches(s.channels.local, portOps[op].op, 0))
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 		if s == nil {
 			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "a stream is nil").At(c.Rank(), mscclgo.NoRank)
 		}
-		if err := native.Synchronize(ctx, s); err != nil {
+		if err := s.Internal().Synchronize(ctx); err != nil {
 			return mscclgo.Errorf(mscclgo.KindOf(err), op, "wait for the work of the old group: %w", err).At(c.Rank(), mscclgo.NoRank)
 		}
 	}
@@ -226,7 +226,7 @@ func (c *Communicator) renewed(old *gpu.Buffer, n uint64) (*gpu.Buffer, error) {
 		return c.dev.Alloc(n)
 	}
 	if old.Size() == n {
-		err := native.Renew(old)
+		err := old.Internal().Renew()
 		if err == nil {
 			return old, nil
 		}

@@ -104,7 +104,7 @@ func newTracer(c *Communicator) (*tracer, error) {
 	if t.ring, err = newTraceRing(c); err != nil {
 		return nil, err
 	}
-	now, err := native.ClockOf(c.dev)
+	now, err := c.dev.Internal().Clock()
 	if err != nil {
 		return nil, errors.Join(err, t.ring.close())
 	}
@@ -149,7 +149,7 @@ func newTraceRing(c *Communicator) (*traceRing, error) {
 	*(*native.TraceHeader)(unsafe.Pointer(&r.memory.Bytes()[0])) = header
 	c.failure.words().Trace = devicecode.TraceRing{Events: gpu.Ptr(header.Events), Count: gpu.Ptr(header.Count), Size: size}
 	if r.stop == nil {
-		r.sites, r.stop, _ = native.TraceLaunches(c.dev, uint64(r.memory.Ptr()))
+		r.sites, r.stop, _ = c.dev.Internal().TraceLaunches(uint64(r.memory.Ptr()))
 	}
 	return r, nil
 }

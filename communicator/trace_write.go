@@ -113,7 +113,7 @@ func (t *tracer) write() error {
 
 // collect brings the records of all ranks to rank 0, which writes them.
 func (t *tracer) collect(ctx context.Context) error {
-	now, deviceErr := native.ClockOf(t.c.dev)
+	now, deviceErr := t.c.dev.Internal().Clock()
 	hosts, err := t.compareClocks(ctx)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package connection
 
 import (
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -64,7 +63,7 @@ func (c *Connection) errorf(kind mscclgo.Kind, op, format string, args ...any) e
 // of other processes keep what they have mapped.
 func freed(m *registeredmem.Memory) bool {
 	b := m.Buffer()
-	return b != nil && native.Freed(b)
+	return b != nil && b.Internal().Freed()
 }
 
 func (c *Connection) freedAtPeer(op string, m *registeredmem.Memory) error {

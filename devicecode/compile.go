@@ -16,7 +16,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/race"
 )
 
@@ -74,7 +73,7 @@ func Load(ctx context.Context, dev *gpu.Device, name string, source []byte, o Op
 	if dev == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "devicecode: load "+name, "the device is nil")
 	}
-	compiled := native.BeginBusy(dev, "compiles "+name, true)
+	compiled := dev.Internal().BeginBusy("compiles "+name, true)
 	image, err := Compile(ctx, dev.Info().Arch, name, source, o)
 	compiled()
 	if err != nil {

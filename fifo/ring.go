@@ -279,7 +279,7 @@ func (r *Ring) serve(by string) (end func(), err error) {
 	if r.state.Tail == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, by, "its ring is closed")
 	}
-	release, err := native.UseDevice(r.Device(), by)
+	release, err := r.Device().Internal().Use(by)
 	if err != nil {
 		return nil, err
 	}

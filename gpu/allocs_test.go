@@ -31,7 +31,7 @@ func (s *idleStream) Launch(_ backend.Kernel, _ backend.LaunchConfig, args []byt
 	return nil
 }
 
-func (s *idleStream) Capture() (any, error) { return nil, nil }
+func (s *idleStream) Capture() (uint64, error) { return 0, nil }
 
 // TestLaunchAllocatesNothing launches with arguments that are boxed already, which
 // is the caller's part. A graph's replay aside, launching is what a program does

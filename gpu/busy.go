@@ -5,18 +5,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 )
 
 // busy is what the program does for a device that other ranks may have to wait for.
 type busy struct {
 	mu  sync.Mutex
-	now []*native.Busy // the oldest first
-}
-
-func init() {
-	native.BeginBusy = func(d any, what string, compiles bool) func() { return d.(*Device).busy.begin(what, compiles) }
-	native.BusyOf = func(d any) []native.Busy { return d.(*Device).busy.all() }
+	now []*inside.Busy // the oldest first
 }
 
 // driver notes that the driver begins to do something that may wait for kernels, until end is called.
@@ -30,18 +25,18 @@ func (d *Device) driver(what string) (end func()) {
 
 // begin notes that something begins, until end is called.
 func (b *busy) begin(what string, compiles bool) (end func()) {
-	it := &native.Busy{What: what, Since: time.Now(), Compiles: compiles}
+	it := &inside.Busy{What: what, Since: time.Now(), Compiles: compiles}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = append(b.now, it)
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.now = slices.DeleteFunc(b.now, func(other *native.Busy) bool { return other == it })
+		b.now = slices.DeleteFunc(b.now, func(other *inside.Busy) bool { return other == it })
 	}
 }
 
-func (b *busy) all() (all []native.Busy) {
+func (b *busy) all() (all []inside.Busy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, it := range b.now {

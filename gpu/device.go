@@ -35,7 +35,7 @@ type Device struct {
 	groups launchGroups
 	trace  atomic.Pointer[launchTrace] // of a timeline, or nil
 	busy   busy
-	slow   atomic.Pointer[func()] // see native.SlowDriver
+	slow   atomic.Pointer[func()] // see SlowDriver of inside.Device
 
 	mu      sync.Mutex
 	users   map[*string]bool       // what runs and would crash without the device, by name
@@ -73,24 +73,6 @@ func (d *Device) Close() error {
 		return nil
 	}
 	return d.b.Close()
-}
-
-// use implements native.UseDevice.
-func (d *Device) use(by string) (end func(), err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable(by); err != nil {
-		return nil, err
-	}
-	if d.users == nil {
-		d.users = map[*string]bool{}
-	}
-	d.users[&by] = true
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.users, &by)
-	}, nil
 }
 
 // usable returns an error if the device is nil or closed.

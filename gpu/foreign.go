@@ -60,12 +60,6 @@ func (d *Device) WrapStream(handle uintptr) (*Stream, error) {
 	return s, nil
 }
 
-// recordAcross implements native.RecordAcross.
-func (s *Stream) recordAcross(e *Event) error {
-	e.capture.Store(nil)
-	return s.b.RecordAcross(e.b)
-}
-
 // WrapEvent returns an event for the handle of one that other code of this process made
 // and still owns: a cudaEvent_t or CUevent on an NVIDIA GPU, and on an emulated device the
 // [Event.Handle] of an event of any Device of the same name. Close leaves it open to its

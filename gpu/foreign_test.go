@@ -6,7 +6,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -148,14 +147,14 @@ func TestForeignCapture(t *testing.T) {
 	s, e := wrapStream(t, d, owner.Handle()), newEvent(t, d)
 	a := must[*gpu.Buffer](t)(gpu.Upload(d, []uint32{1, 1, 1}))
 	fill := kernel(t, load(t, d), "fill")
-	if native.CaptureOf(s) != nil {
+	if s.Internal().Capture() != 0 {
 		t.Error("the stream captures before its owner does")
 	}
 
 	check(t, owner.BeginCapture())
-	id := native.CaptureOf(s)
-	if id == nil || id != native.CaptureOf(owner) || id != native.CaptureOf(s) {
-		t.Errorf("the capture is %v, its owner's %v", id, native.CaptureOf(owner))
+	id := s.Internal().Capture()
+	if id == 0 || id != owner.Internal().Capture() || id != s.Internal().Capture() {
+		t.Errorf("the capture is %v, its owner's %v", id, owner.Internal().Capture())
 	}
 	check(t, fill.Launch(s, gpu.Blocks(1, 32), a, 1, uint32(2)))
 	check(t, s.Record(e))
@@ -170,7 +169,7 @@ func TestForeignCapture(t *testing.T) {
 	check(t, s.Copy(a, 4, a, 0, 4))
 	testcmp.Equal(t, "the memory before the graph is launched", contents[uint32](t, a, 3), []uint32{1, 1, 1})
 	graph := must[*gpu.Graph](t)(owner.EndCapture())
-	if native.CaptureOf(s) != nil {
+	if s.Internal().Capture() != 0 {
 		t.Error("the stream captures after its owner's capture has ended")
 	}
 	check(t, s.Fill(a, 8, 0, 4)) // no part of it
@@ -181,7 +180,7 @@ func TestForeignCapture(t *testing.T) {
 	testcmp.Equal(t, "the memory after it is launched", contents[uint32](t, a, 3), []uint32{2, 2, 0})
 
 	check(t, owner.BeginCapture())
-	if next := native.CaptureOf(s); next == nil || next == id {
+	if next := s.Internal().Capture(); next == 0 || next == id {
 		t.Errorf("the next capture is %v, the one before was %v", next, id)
 	}
 	must[*gpu.Graph](t)(owner.EndCapture())
@@ -195,7 +194,7 @@ func TestOwnStreamCapturedByOthers(t *testing.T) {
 	them := wrapStream(t, theirs, s.Handle())
 	a := must[*gpu.Buffer](t)(gpu.Upload(d, []uint32{1}))
 	check(t, them.BeginCapture())
-	if native.CaptureOf(s) == nil {
+	if s.Internal().Capture() == 0 {
 		t.Error("the stream does not know that it captures")
 	}
 	check(t, s.Fill(a, 0, 3, 4))

@@ -9,13 +9,14 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // capture is one sequence from BeginCapture to EndCapture. Streams join it by
 // waiting for an event that was recorded in it.
 type capture struct {
-	id     any     // the backend's
+	id     uint64  // the backend's
 	origin *Stream // that began it, or nil if other code did
 	seen   *Stream // that was found in a capture of other code
 	ended  atomic.Bool
@@ -30,11 +31,19 @@ type capture struct {
 	mixed       bool      // they differ
 }
 
-// launchHook is called instead of each launch of a graph; see native.Carry.
+// launchHook is called instead of each launch of a graph; see Carry of inside.Stream.
 type launchHook struct {
 	id     uint64
 	late   bool
-	around func(stream any, g native.GraphLaunch) error
+	around func(stream *Stream, g inside.GraphLaunch) error
+}
+
+// number returns the backend's id, or 0 where c is nil.
+func (c *capture) number() uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.id
 }
 
 // isForeign reports whether other code began the capture. c may be nil.
@@ -49,9 +58,9 @@ func (c *capture) underway() bool {
 }
 
 // captureID asks the backend which capture the stream takes part in.
-func (s *Stream) captureID() any {
+func (s *Stream) captureID() uint64 {
 	if s.closed.Load() || s.dev.closed.Load() {
-		return nil
+		return 0
 	}
 	id, _ := s.b.Capture()
 	return id
@@ -69,11 +78,11 @@ func (s *Stream) capturing() *capture {
 	return s.captureBy(s.captureID())
 }
 
-// captureBy returns the capture that the backend knows by an id, or nil for nil.
-func (s *Stream) captureBy(id any) *capture {
+// captureBy returns the capture that the backend knows by an id, or nil for 0.
+func (s *Stream) captureBy(id uint64) *capture {
 	c := s.capture.Load()
 	switch {
-	case id == nil:
+	case id == 0:
 		return nil
 	case c != nil && c.id == id:
 		return c
@@ -86,7 +95,7 @@ func (s *Stream) captureBy(id any) *capture {
 }
 
 // captureOf returns the capture of an id if a stream of the device began it, or nil.
-func (d *Device) captureOf(id any) *capture {
+func (d *Device) captureOf(id uint64) *capture {
 	for _, s := range d.openStreams() {
 		if c := s.capture.Load(); c != nil && c.origin == s && c.id == id && c.underway() {
 			return c
@@ -114,7 +123,7 @@ func (s *Stream) dropCapture() {
 	}
 }
 
-// carry implements native.Carry.
+// carry implements Carry of inside.Stream.
 func (s *Stream) carry(hook launchHook) {
 	c := s.capturing()
 	if c == nil {
@@ -199,7 +208,7 @@ type Graph struct {
 	dev    *Device
 	b      backend.Graph
 	hooks  []launchHook
-	what   native.Launch // a launch of it, but for the numbers
+	what   inside.Launch // a launch of it, but for the numbers
 	of     uint64        // see launchGroups.find; of all kernels
 	closed atomic.Bool
 	making sync.Mutex
@@ -229,7 +238,7 @@ type graphLaunch struct {
 	hooks  []launchHook
 }
 
-// Made, Make and Launch implement native.GraphLaunch.
+// Made, Make and Launch implement inside.GraphLaunch.
 func (l graphLaunch) Made() bool    { return l.made.Load() }
 func (l graphLaunch) Make() error   { return l.make() }
 func (l graphLaunch) Launch() error { return l.launch(l.stream, l.hooks) }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -89,8 +89,8 @@ func TestLaunchHooks(t *testing.T) {
 	s, on := newStream(t, d), newStream(t, d)
 	var log []string
 	fail := errors.New("refused")
-	hook := func(name string) func(any, native.GraphLaunch) error {
-		return func(stream any, g native.GraphLaunch) error {
+	hook := func(name string) func(*gpu.Stream, inside.GraphLaunch) error {
+		return func(stream *gpu.Stream, g inside.GraphLaunch) error {
 			log = append(log, fmt.Sprint(name, " begins ", stream == on))
 			if name == "refuses" {
 				return fail
@@ -102,12 +102,12 @@ func TestLaunchHooks(t *testing.T) {
 	capture := func(hooks map[uint64]string) *gpu.Graph {
 		check(t, s.BeginCapture())
 		for id, name := range hooks {
-			native.Carry(s, id, id == 7, hook(name))
-			native.Carry(s, id, false, hook("a second one"))
+			s.Internal().Carry(id, id == 7, hook(name))
+			s.Internal().Carry(id, false, hook("a second one"))
 		}
 		return must[*gpu.Graph](t)(s.EndCapture())
 	}
-	native.Carry(s, 1, false, hook("outside"))
+	s.Internal().Carry(1, false, hook("outside"))
 	check(t, capture(nil).Launch(on))
 	check(t, capture(map[uint64]string{7: "inner", 3: "outer"}).Launch(on))
 	if err := capture(map[uint64]string{7: "inner", 3: "refuses"}).Launch(on); err != fail {
@@ -117,26 +117,26 @@ func TestLaunchHooks(t *testing.T) {
 	testcmp.Equal(t, "calls", log, want)
 }
 
-// TestCaptureOf: all streams of a capture have the same value until it ends.
-func TestCaptureOf(t *testing.T) {
+// TestCapture: all streams of a capture have the same number until it ends.
+func TestCapture(t *testing.T) {
 	d := testdev.Open(t, 0)
 	s, joined, e := newStream(t, d), newStream(t, d), newEvent(t, d)
-	is := func(stream *gpu.Stream, want any) {
+	is := func(stream *gpu.Stream, want uint64) {
 		t.Helper()
-		if got := native.CaptureOf(stream); got != want {
+		if got := stream.Internal().Capture(); got != want {
 			t.Errorf("the capture is %v, want %v", got, want)
 		}
 	}
-	is(s, nil)
+	is(s, 0)
 	check(t, s.Record(e))
 	check(t, s.BeginCapture())
-	first := native.CaptureOf(s)
-	if first == nil {
+	first := s.Internal().Capture()
+	if first == 0 {
 		t.Fatal("the stream does not capture")
 	}
-	is(joined, nil)
+	is(joined, 0)
 	check(t, joined.Wait(e)) // recorded before
-	is(joined, nil)
+	is(joined, 0)
 	check(t, s.Record(e))
 	check(t, joined.Wait(e))
 	is(joined, first)
@@ -144,11 +144,11 @@ func TestCaptureOf(t *testing.T) {
 	check(t, s.Wait(e))
 	check(t, must[*gpu.Graph](t)(s.EndCapture()).Launch(joined))
 	synchronize(t, joined)
-	is(s, nil)
-	is(joined, nil)
+	is(s, 0)
+	is(joined, 0)
 	check(t, s.BeginCapture())
-	if second := native.CaptureOf(s); second == nil || second == first {
-		t.Error("a new capture has no identity, or the old one's")
+	if second := s.Internal().Capture(); second == 0 || second == first {
+		t.Error("a new capture has no number, or the old one's")
 	}
 	must[*gpu.Graph](t)(s.EndCapture())
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // launchGroups are the groups of ranks that use a device. A launch is known to be of a group by an
@@ -120,20 +118,11 @@ func (g *launchGroups) replace(change func([]groupMemory) []groupMemory) {
 	g.memory.Store(&all)
 }
 
-// launchGroup implements native.LaunchGroup.
+// launchGroup implements inside.LaunchGroup.
 type launchGroup struct {
 	all    *launchGroups
 	number uint64
 	ended  bool
-}
-
-// groupLaunches implements native.GroupLaunches.
-func (d *Device) groupLaunches() native.LaunchGroup {
-	g := &d.groups
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.made++
-	return &launchGroup{all: g, number: g.made}
 }
 
 func (g *launchGroup) Number() uint64 { return g.number }

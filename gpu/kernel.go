@@ -8,8 +8,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 // Attributes are the resources that a kernel uses, as compiled.
@@ -178,38 +178,6 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 	return k.queue(s, capture, shape, *packed)
 }
 
-// launchPacked implements native.LaunchPacked. There may be padding behind the last
-// argument, as in a struct of C.
-func (k *Kernel) launchPacked(s *Stream, cfg LaunchConfig, args []byte) error {
-	shape, capture, err := k.launchable(s, cfg)
-	if err != nil {
-		return err
-	}
-	const align = 16 // the most that C aligns a struct to
-	if padded := (k.bytes + align - 1) / align * align; len(args) < k.bytes || len(args) > padded {
-		return k.invalid("%d bytes of arguments given, and the %d parameters have %d", len(args), len(k.params), k.bytes)
-	}
-	return k.queue(s, capture, shape, args[:k.bytes])
-}
-
-// places implements native.ParamsOf.
-func (k *Kernel) places() []native.Param {
-	all := make([]native.Param, len(k.params))
-	for i, p := range k.params {
-		all[i] = native.Param(p.place)
-	}
-	return all
-}
-
-// signature implements native.SignatureOf.
-func (k *Kernel) signature() []signature.Param {
-	all := make([]signature.Param, len(k.params))
-	for i, p := range k.params {
-		all[i] = p.signature
-	}
-	return all
-}
-
 // launchable checks all of a launch but the arguments, and returns the capture that it becomes part of,
 // or nil.
 func (k *Kernel) launchable(s *Stream, cfg LaunchConfig) (shape backend.LaunchConfig, c *capture, err error) {
@@ -240,9 +208,9 @@ func (k *Kernel) queue(s *Stream, capture *capture, shape backend.LaunchConfig, 
 	trace.end(s, site)
 	of := s.dev.groups.find(packed)
 	if capture != nil {
-		capture.adds(native.Launch{Name: k.name, Grid: shape.Grid, Block: shape.Block}, of, &s.dev.groups)
+		capture.adds(inside.Launch{Name: k.name, Grid: shape.Grid, Block: shape.Block}, of, &s.dev.groups)
 	} else {
-		s.launched(native.Launch{Name: k.name, Grid: shape.Grid, Block: shape.Block, Hash: crc32.Checksum(packed, castagnoli)}, of)
+		s.launched(inside.Launch{Name: k.name, Grid: shape.Grid, Block: shape.Block, Hash: crc32.Checksum(packed, castagnoli)}, of)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 )
 
 // A launchLog has the last launches of a stream: for a verdict on a group that does not
@@ -17,7 +17,7 @@ type launchLog struct {
 	mu       sync.Mutex
 	launched uint64 // launches so far
 	ended    uint64 // of those, the first ones that are known to have ended
-	last     [loggedLaunches]native.Launch
+	last     [loggedLaunches]inside.Launch
 }
 
 // loggedLaunches is how many launches a stream remembers, and graphNames of how many
@@ -31,7 +31,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // launched adds a launch that was made to the stream's. of is what launchGroups.find returns of it:
 // the memory there may have been left to another group since it was captured.
-func (s *Stream) launched(launch native.Launch, of uint64) {
+func (s *Stream) launched(launch inside.Launch, of uint64) {
 	groups := &s.dev.groups
 	launch.Group = groups.of(of)
 	launch.Nth = groups.count(launch.Name, launch.Group)
@@ -39,7 +39,7 @@ func (s *Stream) launched(launch native.Launch, of uint64) {
 }
 
 // add adds a launch that was made, of which all but the number is known.
-func (l *launchLog) add(launch native.Launch) {
+func (l *launchLog) add(launch inside.Launch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	launch.Number = l.launched + 1
@@ -62,28 +62,14 @@ func (l *launchLog) end(launches uint64) {
 }
 
 // read returns the launches that are remembered, the oldest first.
-func (l *launchLog) read() []native.Launch {
+func (l *launchLog) read() []inside.Launch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []native.Launch
+	var all []inside.Launch
 	for i := l.launched - min(l.launched, loggedLaunches); i < l.launched; i++ {
 		launch := l.last[i%loggedLaunches]
 		launch.Ended = i < l.ended
 		all = append(all, launch)
-	}
-	return all
-}
-
-// launches implements native.LaunchesOf.
-func (d *Device) launches(query bool) [][]native.Launch {
-	var all [][]native.Launch
-	for _, s := range d.openStreams() {
-		if query {
-			s.askEnded()
-		}
-		if launches := s.log.read(); len(launches) > 0 {
-			all = append(all, launches)
-		}
 	}
 	return all
 }
@@ -128,7 +114,7 @@ func (d *Device) remember(s *Stream) {
 
 // adds adds the launch of a kernel to the capture's launches. of is what launchGroups.find returns
 // of it.
-func (c *capture) adds(kernel native.Launch, of uint64, groups *launchGroups) {
+func (c *capture) adds(kernel inside.Launch, of uint64, groups *launchGroups) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of = groups.join(c.of, of)
@@ -152,14 +138,14 @@ func (c *capture) mixes() {
 
 // launch returns what is told of a launch of the capture's graph, and what launchGroups.find
 // returns of it.
-func (c *capture) launch() (launch native.Launch, of uint64) {
+func (c *capture) launch() (launch inside.Launch, of uint64) {
 	if c == nil {
-		return native.Launch{Name: "a graph"}, 0
+		return inside.Launch{Name: "a graph"}, 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.launches == 0 {
-		return native.Launch{Name: "a graph without kernels"}, 0
+		return inside.Launch{Name: "a graph without kernels"}, 0
 	}
 	launch.Name = "a graph of " + strings.Join(c.kernels, ", ")
 	if more := c.launches - len(c.kernels); more > 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -19,13 +19,13 @@ func TestLaunches(t *testing.T) {
 	word, out := allocHost(t, d, 8), alloc(t, d, 40)
 	hashes := map[uint32]bool{}
 	say := func(query bool) (text string) {
-		for _, l := range native.LaunchesOf(d, query)[0] {
+		for _, l := range d.Internal().Launches(query)[0] {
 			text += fmt.Sprintf("%d %s#%d %dx%d %v; ", l.Number, l.Name, l.Nth, l.Grid[0], l.Block[0], l.Ended)
 			hashes[l.Hash] = true
 		}
 		return text
 	}
-	if all := native.LaunchesOf(d, true); len(all) != 0 {
+	if all := d.Internal().Launches(true); len(all) != 0 {
 		t.Errorf("before any launch: %v", all)
 	}
 	launch := func(on *gpu.Stream, what uint32) { check(t, fill.Launch(on, gpu.Blocks(1, 32), out.Ptr(), 2, what)) }
@@ -61,12 +61,12 @@ func TestLaunches(t *testing.T) {
 	for range 20 {
 		launch(s, 3)
 	}
-	if all := native.LaunchesOf(d, false)[0]; len(all) != 8 || all[0].Number != 17 || all[7].Number != 24 || all[7].Nth != 22 {
+	if all := d.Internal().Launches(false)[0]; len(all) != 8 || all[0].Number != 17 || all[7].Number != 24 || all[7].Nth != 22 {
 		t.Errorf("of many: %+v", all)
 	}
 	synchronize(t, s)
 	check(t, s.Close())
-	if all := native.LaunchesOf(d, true); len(all) != 0 {
+	if all := d.Internal().Launches(true); len(all) != 0 {
 		t.Errorf("of a closed stream: %v", all)
 	}
 }
@@ -95,7 +95,7 @@ func TestLaunchGroups(t *testing.T) {
 	say := func() (text string) {
 		t.Helper()
 		synchronize(t, s)
-		all := native.LaunchesOf(d, false)[0]
+		all := d.Internal().Launches(false)[0]
 		for _, l := range all {
 			if int(l.Number) > said {
 				text += fmt.Sprintf("%d#%d ", l.Group, l.Nth)
@@ -104,8 +104,8 @@ func TestLaunchGroups(t *testing.T) {
 		said = int(all[len(all)-1].Number)
 		return text
 	}
-	has := func(b *gpu.Buffer) native.LaunchGroup {
-		g := native.GroupLaunches(d)
+	has := func(b *gpu.Buffer) inside.LaunchGroup {
+		g := d.Internal().GroupLaunches()
 		g.Has(uint64(b.Ptr()), b.Size())
 		return g
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -55,13 +54,13 @@ func TestRenewAndRemap(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, there := own.Ptr(), mapped.Ptr()
-	if err := native.Remap(own, nil); err == nil {
+	if err := own.Internal().Remap(nil); err == nil {
 		t.Error("own memory was remapped")
 	}
-	if err := native.Renew(mapped); !errors.Is(err, mscclgo.ErrUnsupported) {
+	if err := mapped.Internal().Renew(); !errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Errorf("renew a mapping: %v", err)
 	}
-	if err := native.Renew(own); err != nil {
+	if err := own.Internal().Renew(); err != nil {
 		t.Fatal(err)
 	}
 	fill(2)
@@ -70,7 +69,7 @@ func TestRenewAndRemap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := native.Remap(mapped, file); err != nil {
+	if err := mapped.Internal().Remap(file); err != nil {
 		t.Fatal(err)
 	}
 	holds(t, "the mapping of the new memory", part, 2)
@@ -81,7 +80,7 @@ func TestRenewAndRemap(t *testing.T) {
 	if err := own.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := native.Renew(own); err == nil {
+	if err := own.Internal().Renew(); err == nil {
 		t.Error("closed memory was renewed")
 	}
 }

@@ -33,12 +33,12 @@ type Stream struct {
 	outside atomic.Bool             // other code may have it capture: ask the driver
 	capture atomic.Pointer[capture] // the last that it was found to take part in
 	log     launchLog
-	explain atomic.Pointer[func(error) error] // of Synchronize; see native.Explain
+	explain atomic.Pointer[func(error) error] // of Synchronize; see Explain of inside.Stream
 	traced  int                               // its number in the device's trace, or 0; guarded by the trace's mu
 
 	mu      sync.Mutex
 	native  *native.Queue     // nil until first needed
-	closing map[uint64]func() // what to call before it closes; see native.BeforeClose
+	closing map[uint64]func() // what to call before it closes; see BeforeClose of inside.Stream
 	ending  bool              // Close was called
 }
 

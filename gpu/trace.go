@@ -27,15 +27,6 @@ type launchTrace struct {
 // time. The last stands for all others.
 const mostSites = 1 << 12
 
-// traceLaunches implements native.TraceLaunches.
-func (d *Device) traceLaunches(ring uint64) (sites func() []native.LaunchSite, stop func(), ok bool) {
-	t := &launchTrace{ring: ring, numbers: map[native.LaunchSite]uint64{}}
-	if !d.trace.CompareAndSwap(nil, t) {
-		return nil, nil, false
-	}
-	return t.all, func() { d.trace.CompareAndSwap(t, nil) }, true
-}
-
 func (t *launchTrace) all() []native.LaunchSite {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +82,7 @@ const (
 	clockPatience = time.Second
 )
 
-// clock implements native.ClockOf.
+// clock implements Clock of inside.Device.
 func (d *Device) clock() (c native.Clock, err error) {
 	const op = "gpu: compare the device's clock with the host's"
 	if err := d.usable(op); err != nil {

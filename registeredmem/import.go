@@ -9,7 +9,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Import returns a peer's memory, from the bytes that the peer's
@@ -198,7 +197,7 @@ func (r *Registry) replace(at *Memory, file *os.File, capacity uint64) *gpu.Buff
 	if whole == nil {
 		return nil
 	}
-	if err := native.Remap(whole, file); err != nil {
+	if err := whole.Internal().Remap(file); err != nil {
 		r.options.Logger.Info("registeredmem: a memory is mapped elsewhere", "rank", r.options.Rank, "memory", at.String(), "error", errors.Join(err, whole.Close()))
 		return nil
 	}
@@ -213,7 +212,7 @@ func (r *Registry) takePointer(m *Memory, value any) error {
 	}
 	// As memory of another process would, it outlives its owner's Close: kernels of this
 	// rank may still be storing to it when the owner leaves a group that has failed.
-	letGo, ok := native.Keep(theirs)
+	letGo, ok := theirs.Internal().Keep()
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrRemote, "take the peer's answer", "the buffer was closed meanwhile")
 	}

@@ -156,7 +156,7 @@ func keep(buf *gpu.Buffer, busy bool) (letGo func() error, ok bool) {
 	if !busy || buf == nil {
 		return nil, false
 	}
-	return native.Keep(buf)
+	return buf.Internal().Keep()
 }
 
 // letGoLater unmaps a memory, or frees it, once nothing is under way.

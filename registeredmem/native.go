@@ -29,7 +29,7 @@ func (m *Memory) asRange() *native.Range {
 			Address: uint64(m.about.phase), Size: m.Size(), Registry: m.reg.instance, Owner: m.about.instance, Rank: m.Rank(), Number: m.ID(),
 		}
 		if buf := m.buf.Load(); buf != nil {
-			gate, about.Address, about.Mapped = native.GateOf(buf), uint64(buf.Ptr()), true
+			gate, about.Address, about.Mapped = buf.Internal().Gate(), uint64(buf.Ptr()), true
 		} else {
 			gate = native.NewGate()
 		}

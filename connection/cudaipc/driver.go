@@ -99,11 +99,11 @@ func (d *driver) NativeQueue() *native.Queue {
 	if d.words != nil {
 		return nil
 	}
-	return native.QueueOf(d.stream)
+	return d.stream.Internal().Queue()
 }
 
 // NativeError returns the error of an operation on the stream that failed in C.
-func (d *driver) NativeError(f native.Failure) error { return native.QueueError(d.stream, f) }
+func (d *driver) NativeError(f native.Failure) error { return d.stream.Internal().QueueError(f) }
 
 // Quiet waits for the stream, whose copies go on though there may be no event to mark them with.
 func (d *driver) Quiet(ctx context.Context) error {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -87,7 +86,7 @@ func (t *Transport) hold(buf *gpu.Buffer) (*region, error) {
 // held returns the region at a place for one more memory, or nil. The caller holds mu.
 func (t *Transport) held(at place) *region {
 	r := t.regions[at]
-	if r == nil || native.Freed(r.buf) { // what is there now may be other memory
+	if r == nil || r.buf.Internal().Freed() { // what is there now may be other memory
 		return nil
 	}
 	r.holders++

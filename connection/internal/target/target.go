@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -72,7 +71,7 @@ func (m *Memory) Withdraw() error {
 // Failed returns err, of work that the device or the system could not do on the memory, or a
 // [Refusal] if that is because this rank has closed the buffer and not the memory.
 func (m *Memory) Failed(err error) error {
-	if native.Freed(m.Buffer) {
+	if m.Buffer.Internal().Freed() {
 		return Refuse(Closed, "it sent a frame for memory %d, whose buffer is closed", m.ID)
 	}
 	return err
@@ -89,7 +88,7 @@ type Table struct {
 func (t *Table) Offer(m *registeredmem.Memory) {
 	one := &Memory{ID: m.ID(), Buffer: m.Buffer(), rank: m.Rank()}
 	// Copies may be under way if the buffer is closed before the memory.
-	if letGo, ok := native.Keep(one.Buffer); ok {
+	if letGo, ok := one.Buffer.Internal().Keep(); ok {
 		one.letGo = letGo
 	}
 	one.idle = sync.NewCond(&one.mu)

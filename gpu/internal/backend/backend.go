@@ -11,6 +11,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -119,8 +120,8 @@ type Memory interface {
 
 // Stiller is a Device that knows when its work can not go on by itself.
 type Stiller interface {
-	// Still returns the last such moment; see native.Still.
-	Still() native.Still
+	// Still returns the last such moment; see inside.Still.
+	Still() inside.Still
 }
 
 // Replaceable is Memory whose content can be replaced at its address. No work may use
@@ -174,10 +175,10 @@ type Stream interface {
 	EndCapture() (Graph, error)
 	// DropCapture ends a capture, which may have become invalid, without a graph.
 	DropCapture()
-	// Capture returns what identifies the capture that the stream takes part in, whoever
-	// began it, or nil. The error is for a stream that cannot be used at all while
-	// another one captures.
-	Capture() (any, error)
+	// Capture returns the number of the capture that the stream takes part in, whoever
+	// began it, which no other of the device has, or 0. The error is for a stream that cannot
+	// be used at all while another one captures.
+	Capture() (uint64, error)
 	// Query reports whether all work is done, and returns the error if it failed. It fails
 	// while the stream captures, and leaves the capture valid.
 	Query() (done bool, err error)

@@ -24,7 +24,7 @@ func TestForeignHandles(t *testing.T) {
 		return s
 	}
 	const legacy, perThread, plain, elsewhere, capturing = 1, 2, 0x100, 0x200, 0x300
-	captures := map[uintptr]any{}
+	captures := map[uintptr]uint64{}
 	for _, handle := range []uintptr{perThread, plain, capturing} {
 		s := wrap(handle)
 		testcmp.Equal(t, "the handle", s.Handle(), handle)
@@ -37,7 +37,7 @@ func TestForeignHandles(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { asked.Capture() }); n != 0 {
 		t.Errorf("to ask whether a stream captures allocates %v times", n)
 	}
-	testcmp.Equal(t, "the captures", captures, map[uintptr]any{perThread: nil, plain: nil, capturing: uint64(77)})
+	testcmp.Equal(t, "the captures", captures, map[uintptr]uint64{perThread: 0, plain: 0, capturing: 77})
 
 	if done, err := wrap(plain).Query(); !done || err != nil {
 		t.Errorf("a stream without work is done: %v, %v", done, err)

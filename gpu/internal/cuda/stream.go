@@ -203,15 +203,21 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 
 func (s *stream) DropCapture() { C.stream_drop_capture(&s.c) }
 
-// Capture returns the driver's id. That of a capture which has become invalid is 0.
-func (s *stream) Capture() (any, error) {
+// invalidCapture stands for the id of a capture that has become invalid.
+const invalidCapture = 1<<64 - 1
+
+// Capture returns the driver's id.
+func (s *stream) Capture() (uint64, error) {
 	var capturing C.bool
 	var id C.cuuint64_t
 	if rc := C.stream_capture(&s.c, &capturing, &id); rc != 0 {
-		return nil, s.fail(rc, "use a stream")
+		return 0, s.fail(rc, "use a stream")
 	}
-	if !capturing {
-		return nil, nil
+	switch {
+	case !bool(capturing):
+		return 0, nil
+	case id == 0:
+		return invalidCapture, nil
 	}
 	return uint64(id), nil
 }

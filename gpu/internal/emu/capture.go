@@ -10,6 +10,7 @@ import (
 // it waits for.
 type capture struct {
 	origin *workQueue // that began it
+	number uint64     // among the captures of the process, from 1
 
 	mu     sync.Mutex // taken behind a work queue's mu
 	ended  bool
@@ -21,7 +22,10 @@ type capture struct {
 type known map[*workQueue]int
 
 func newCapture(origin *workQueue) *capture {
-	return &capture{origin: origin, known: map[*workQueue]known{origin: {}}}
+	opened.Lock()
+	defer opened.Unlock()
+	opened.captures++
+	return &capture{origin: origin, number: opened.captures, known: map[*workQueue]known{origin: {}}}
 }
 
 // add adds a call of a stream that takes part.

@@ -67,7 +67,8 @@ func newDevice(ordinal int, peers []backend.Info) (*device, error) {
 // opened are the devices of the process that are open: a pointer may be of any of its number.
 var opened struct {
 	sync.Mutex
-	devices map[*device]bool
+	devices  map[*device]bool
+	captures uint64 // so far; a stream may be wrapped by another device than its own
 }
 
 func (d *device) list(is bool) {

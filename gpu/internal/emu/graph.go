@@ -22,13 +22,13 @@ func (s *stream) BeginCapture() error {
 	return nil
 }
 
-func (s *stream) Capture() (any, error) {
+func (s *stream) Capture() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.capture == nil {
-		return nil, nil
+		return 0, nil
 	}
-	return s.capture, nil
+	return s.capture.number, nil
 }
 
 func (s *stream) EndCapture() (backend.Graph, error) {

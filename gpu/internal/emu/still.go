@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 )
 
 // stillness is what a device knows of whether anything on it can go on by itself.
@@ -26,7 +26,7 @@ type stillness struct {
 	closed   bool
 	answers  *C.stall_answer // of the resident blocks, or nil
 	question uint32          // the last that was asked
-	last     native.Still
+	last     inside.Still
 }
 
 // queue notes that a work queue of the device begins to wait for another's mark, and returns what
@@ -75,7 +75,7 @@ func (s *stillness) waiters() (queues, hosts int, ok bool) {
 // Still returns when last all work of this device stood still, and asks the blocks again.
 // Work that does not, such as a copy or a wait of a stream for a value, leaves that as it was.
 // Its first call only asks.
-func (d *device) Still() native.Still {
+func (d *device) Still() inside.Still {
 	s := &d.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,14 +109,14 @@ func (d *device) Still() native.Still {
 }
 
 // stillOf returns what blocks have answered.
-func stillOf(answers []C.stall_answer) (s native.Still) {
+func stillOf(answers []C.stall_answer) (s inside.Still) {
 	for i := range answers {
 		a := &answers[i]
 		s.Epoch += uint64(a.epoch)
 		for _, e := range a.entries[:a.count] {
-			s.Threads = append(s.Threads, native.StillThreads{
+			s.Threads = append(s.Threads, inside.StillThreads{
 				Kernel: C.GoString(&a.kernel[0]), Block: uint32(a.block), First: uint32(e.first), Count: uint32(e.threads),
-				At:    native.StillAt(e.what),
+				At:    inside.StillAt(e.what),
 				Group: uint64(uintptr(e.wait.group)), Channel: uint32(e.wait.channel), Peer: uint32(e.wait.peer), Number: uint64(e.wait.number),
 			})
 		}

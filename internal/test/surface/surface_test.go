@@ -63,7 +63,7 @@ func compiled(packages map[string]pkg) types.Importer {
 }
 
 // TestTypesCanBeNamed: nothing that is exported has a type of an internal package,
-// which other modules cannot name and go doc does not show.
+// which other modules cannot name and go doc does not show, but the results of methods Internal.
 func TestTypesCanBeNamed(t *testing.T) {
 	packages := list(t, module+"/...")
 	load := compiled(packages)
@@ -111,12 +111,22 @@ func hiddenTypes(p *types.Package) (found []string) {
 			methods = types.NewMethodSet(o.Type())
 		}
 		for m := range methods.Methods() {
-			if m.Obj().Exported() {
+			if m.Obj().Exported() && !isInside(o.Type(), m) {
 				report(name+"."+m.Obj().Name(), m.Type())
 			}
 		}
 	}
 	return found
+}
+
+// isInside reports whether a method is the one by which packages of this module reach what users do not see.
+func isInside(of types.Type, m *types.Selection) bool {
+	f := m.Type().(*types.Signature)
+	if m.Obj().Name() != "Internal" || types.IsInterface(of) || f.Params().Len() > 0 || f.Results().Len() != 1 {
+		return false
+	}
+	result, ok := f.Results().At(0).Type().(*types.Named)
+	return ok && internal(result.Obj().Pkg().Path())
 }
 
 // mentioned calls found with every type of an internal package that t is made of, as
@@ -190,7 +200,14 @@ type (
 	private struct{ F h.T }
 	Generic[P any] struct{ F map[string]P }
 	Instance struct{ F Generic[h.T] }
+	Inside struct{}
+	Takes struct{}
+	Several struct{}
+	User interface{ Internal() h.T }
 )
+func (*Inside) Internal() h.T { return 0 }
+func (Takes) Internal(int) h.T { return 0 }
+func (Several) Internal() (h.T, int) { return 0, 0 }
 func (Good) Method(...h.T) {}
 func (Good) private(h.T) {}
 func Func(func(chan h.T)) {}
@@ -218,7 +235,7 @@ var private1 h.T
 		name, _, _ := strings.Cut(line, " ")
 		got = append(got, name)
 	}
-	want := []string{"Alias", "Const", "Constrained", "Embedded", "Embeds", "Embeds.M", "Field", "Func", "Good.Method", "I", "Instance", "Interface", "Interface.M", "Pointer", "Var"}
+	want := []string{"Alias", "Const", "Constrained", "Embedded", "Embeds", "Embeds.M", "Field", "Func", "Good.Method", "I", "Instance", "Interface", "Interface.M", "Pointer", "Several.Internal", "Takes.Internal", "User", "User.Internal", "Var"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
@@ -229,7 +246,8 @@ type only struct{ p *types.Package }
 
 func (o only) Import(path string) (*types.Package, error) { return o.p, nil }
 
-// TestDocumented: every exported name has a doc comment, its own or that of its group.
+// TestDocumented: every exported name has a doc comment, its own or that of its group. All methods Internal
+// have the same.
 func TestDocumented(t *testing.T) {
 	for _, p := range list(t, module+"/...") {
 		if !p.public() {
@@ -249,7 +267,7 @@ func TestDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range undocumented(d) {
-			t.Errorf("%s has no doc comment", strings.TrimSuffix(p.path+"."+name, "."))
+			t.Errorf("%s has no doc comment, or not that of its like", strings.TrimSuffix(p.path+"."+name, "."))
 		}
 	}
 }
@@ -271,6 +289,9 @@ func undocumented(d *doc.Package) (names []string) {
 	}
 	functions := func(of string, list []*doc.Func) {
 		for _, f := range list {
+			if f.Name == "Internal" && f.Doc != "Internal is for packages of this module.\n" {
+				f.Doc = ""
+			}
 			check(of+f.Name, f.Doc)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Comm is one rank's communicator, whose operations run on one stream, in order
@@ -34,7 +33,7 @@ func (l *Library) NewComm(s *gpu.Stream) (*Comm, error) {
 	if s.Device().Info().PCIBusID == "" {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "nccl: new communicator", "%v is no NVIDIA GPU", s.Device())
 	}
-	return l.newComm(s.Handle(), func(f func() error) error { return native.InContext(s, f) }), nil
+	return l.newComm(s.Handle(), func(f func() error) error { return s.Internal().InContext(f) }), nil
 }
 
 func (l *Library) newComm(stream uintptr, inContext func(f func() error) error) *Comm {

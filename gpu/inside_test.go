@@ -24,8 +24,8 @@ func TestNativeOrder(t *testing.T) {
 	s := newStream(t, d)
 	const steps = 64
 	words := must[*gpu.Buffer](t)(gpu.Upload(d, make([]uint64, steps+1)))
-	q, at := native.QueueOf(s), uint64(words.Ptr())
-	if q == nil || q != native.QueueOf(s) {
+	q, at := s.Internal().Queue(), uint64(words.Ptr())
+	if q == nil || q != s.Internal().Queue() {
 		t.Fatal("the stream has no queue, or several")
 	}
 	do := func(op native.Op, a, b, n uint64) {
@@ -65,7 +65,7 @@ func TestNativeOrder(t *testing.T) {
 	if rc := nativetest.Do(q, native.Store, at, 1, 0); rc != nativetest.Closed {
 		t.Errorf("a store on a closed stream returned %d", rc)
 	}
-	if newer := newStream(t, d); newer.Close() != nil || native.QueueOf(newer) != nil {
+	if newer := newStream(t, d); newer.Close() != nil || newer.Internal().Queue() != nil {
 		t.Error("a closed stream has a queue")
 	}
 }
@@ -76,8 +76,8 @@ func TestGate(t *testing.T) {
 	b := alloc(t, d, 4096)
 	view, err := b.Slice(8, 8)
 	check(t, err)
-	g := native.GateOf(view)
-	if g != native.GateOf(b) {
+	g := view.Internal().Gate()
+	if g != b.Internal().Gate() {
 		t.Error("a view has a gate of its own")
 	}
 	leave, ok := nativetest.EnterGate(g)
@@ -93,14 +93,14 @@ func TestGate(t *testing.T) {
 	}
 	leave()
 	check(t, <-closed)
-	for _, g := range []*native.Gate{g, native.GateOf(b), native.GateOf(view)} {
+	for _, g := range []*native.Gate{g, b.Internal().Gate(), view.Internal().Gate()} {
 		if _, ok := nativetest.EnterGate(g); ok {
 			t.Error("closed memory's gate is open")
 		}
 	}
 	other := alloc(t, d, 4096)
 	check(t, other.Close())
-	if _, ok := nativetest.EnterGate(native.GateOf(other)); ok {
+	if _, ok := nativetest.EnterGate(other.Internal().Gate()); ok {
 		t.Error("a gate is open that was first asked for after the memory was closed")
 	}
 }
@@ -112,13 +112,13 @@ func TestBeforeClose(t *testing.T) {
 	s, e := newStream(t, d), newEvent(t, d)
 	told := map[string]int{}
 	for id, name := range []string{"first", "cancelled", "replaced"} {
-		native.BeforeClose(s, uint64(id), func() {
+		s.Internal().BeforeClose(uint64(id), func() {
 			told[name]++
 			check(t, s.Record(e))
 		})
 	}
-	native.BeforeClose(s, 1, nil)
-	native.BeforeClose(s, 2, func() { told["replacement"]++ })
+	s.Internal().BeforeClose(1, nil)
+	s.Internal().BeforeClose(2, func() { told["replacement"]++ })
 	check(t, s.Close())
 	check(t, s.Close())
 	testcmp.Equal(t, "calls", told, map[string]int{"first": 1, "replacement": 1})
@@ -131,7 +131,7 @@ func TestInContext(t *testing.T) {
 	s := newStream(t, d)
 	lost, calls := errors.New("lost"), 0
 	f := func() error { calls++; return lost }
-	err := native.InContext(s, f)
+	err := s.Internal().InContext(f)
 	if !testdev.CUDA() {
 		testerr.Expect(t, err, mscclgo.ErrUnsupported, d.String())
 	} else if err != lost || calls != 1 {
@@ -139,6 +139,6 @@ func TestInContext(t *testing.T) {
 	}
 	before := calls
 	check(t, s.Close())
-	testerr.Expect(t, native.InContext(s, f), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, s.Internal().InContext(f), mscclgo.ErrInvalid, "closed")
 	testcmp.Equal(t, "calls for a closed stream", calls, before)
 }
