@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -34,7 +35,7 @@ func TestConnection(t *testing.T) {
 				d, c := newConnection(t, registry, 1-i, storeValues)
 				ranks[i] = &conntest.Rank{
 					Registry: registry, Connection: c, Allocates: !testdev.CUDA(),
-					Hold: func() func() { return holdStream(t, d.stream) },
+					Hold: func() func() { return testlink.HoldStream(t, d.stream) },
 				}
 			}
 			return ranks[0], ranks[1]

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -108,26 +109,7 @@ func newConnection(t testing.TB, r *registeredmem.Registry, peer int, storeValue
 }
 
 // hold keeps the stream from going on until the result is called.
-func (p *pair) hold(t testing.TB) (release func()) { return holdStream(t, p.driver.stream) }
-
-func holdStream(t testing.TB, s *gpu.Stream) (release func()) {
-	t.Helper()
-	gate, err := s.Device().AllocHost(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { gate.Close() })
-	if err := s.WaitValue64(gate, 0, 1, gpu.GreaterOrEqual); err != nil {
-		t.Fatal(err)
-	}
-	release = func() {
-		if err := gpu.CopyIn(gate, []uint64{1}); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(release)
-	return release
-}
+func (p *pair) hold(t testing.TB) (release func()) { return testlink.HoldStream(t, p.driver.stream) }
 
 func words(t testing.TB, m *registeredmem.Memory, n int) []uint64 {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 // TestAcknowledgedUnsent has a peer acknowledge a write whose bytes are being copied by the device
@@ -15,7 +16,7 @@ func TestAcknowledgedUnsent(t *testing.T) {
 	b := newRank(t, 1, loopback())
 	src := memory(t, b, onDevice, 64)
 	r := newRogue(t, b, 1)
-	release := holdStream(t, r.conn.d.senders[0].stream)
+	release := testlink.HoldStream(t, r.conn.d.senders[0].stream)
 	if err := r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -26,12 +27,12 @@ func TestAcknowledgedUnsent(t *testing.T) {
 	}
 	before := r.conn.d.progress.Load()
 	r.acknowledge(t, 1)
-	eventually(t, "the acknowledgement is read", func() bool { return r.conn.d.progress.Load() != before })
+	testlink.Eventually(t, "the acknowledgement is read", func() bool { return r.conn.d.progress.Load() != before })
 	if done, err := mark.Done(); done || err != nil {
 		t.Errorf("a mark behind a write that was not sent: %v, %v", done, err)
 	}
 	release()
-	eventually(t, "the mark is reached", func() bool {
+	testlink.Eventually(t, "the mark is reached", func() bool {
 		done, err := mark.Done()
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +76,7 @@ func TestSlowDeviceOfWriter(t *testing.T) {
 		src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
 		var release []func()
 		for _, s := range ab.d.senders {
-			release = append(release, holdStream(t, s.stream))
+			release = append(release, testlink.HoldStream(t, s.stream))
 		}
 		for i := range uint64(4) {
 			if err := errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Read(src, 0, dst, 0, 64), ab.Store(dst, 0, i)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -29,7 +30,7 @@ func BenchmarkWrite(b *testing.B) {
 				x, y := newRank(b, 0, o), newRank(b, 1, o)
 				xy, _ := connect(b, x, y)
 				src, dst := memory(b, x, k, size), imported(b, x, memory(b, y, k, size))
-				set(b, src, noise(size))
+				testlink.Set(b, src, testlink.Noise(size))
 				ours, plain := inTurns(b, func() error {
 					return errors.Join(xy.Write(dst, 0, src, 0, size), xy.Flush(b.Context()))
 				}, plainTCP(b, size, 1))
@@ -90,7 +91,7 @@ func plainTCP(b *testing.B, size, answer int) func() error {
 		}
 	}()
 	// Pages that nobody wrote to would all be one, which is in the cache.
-	data, back := noise(uint64(size)), make([]byte, answer)
+	data, back := testlink.Noise(uint64(size)), make([]byte, answer)
 	return func() error {
 		if _, err := out.Write(data); err != nil {
 			return err
@@ -133,7 +134,7 @@ func volley(b *testing.B, k kind, size uint64) func() error {
 	stop := atomic.Bool{}
 	wait := func(i int, n uint64) bool {
 		word := (*uint64)(unsafe.Pointer(&words[i].Buffer().Bytes()[0]))
-		for end := time.Now().Add(longTimeout); atomic.LoadUint64(word) < n; runtime.Gosched() {
+		for end := time.Now().Add(testlink.Timeout); atomic.LoadUint64(word) < n; runtime.Gosched() {
 			if stop.Load() || time.Now().After(end) {
 				return false
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -80,7 +81,7 @@ func TestLarge(t *testing.T) {
 			src, mine := memory(t, a, k, size), memory(t, b, k, size)
 			// parts calls do with a part of both at a time, and what the source holds there.
 			parts := func(do func(src, mine *gpu.Buffer, data []byte)) {
-				data := noise(part)
+				data := testlink.Noise(part)
 				for at := uint64(0); at < size; at += part {
 					binary.LittleEndian.PutUint64(data[at/part:], at)
 					from, err := src.Buffer().Slice(at, part)
@@ -123,7 +124,7 @@ func TestManyConnections(t *testing.T) {
 			for _, b := range ranks[i:] {
 				var c, back *link
 				if a == b {
-					one, err := a.e.connect(t.Context(), marshal(t, a.e))
+					one, err := a.e.connect(t.Context(), testlink.Marshal(t, a.e))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -139,14 +140,14 @@ func TestManyConnections(t *testing.T) {
 						continue
 					}
 					src, mine := memory(t, w.from, onDevice, 4096), memory(t, w.to, onDevice, 4096)
-					data := noise(4096)
-					set(t, src, data)
+					data := testlink.Noise(4096)
+					testlink.Set(t, src, data)
 					dst := imported(t, w.from, mine)
 					all.Go(func() {
 						if err := errors.Join(w.conn.Write(dst, 0, src, 0, 4096), w.conn.Flush(t.Context())); err != nil {
 							t.Error(err)
 						}
-						testcmp.Equal(t, "what arrived", get(t, mine), data)
+						testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 					})
 				}
 			}
@@ -155,33 +156,13 @@ func TestManyConnections(t *testing.T) {
 	all.Wait()
 }
 
-// holdStream keeps a device's stream from going on.
-func holdStream(t *testing.T, s *gpu.Stream) (release func()) {
-	t.Helper()
-	gate, err := s.Device().AllocHost(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { gate.Close() })
-	if err := s.WaitValue64(gate, 0, 1, gpu.GreaterOrEqual); err != nil {
-		t.Fatal(err)
-	}
-	release = func() {
-		if err := gpu.CopyIn(gate, []uint64{1}); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(release)
-	return release
-}
-
 func TestFlushAndWithdrawWait(t *testing.T) {
 	o := loopback()
 	a, b := newRank(t, 0, o), newRank(t, 1, o)
 	ab, ba := connect(t, a, b)
 	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
-	set(t, src, noise(64))
-	release := holdStream(t, ba.d.rx.stream)
+	testlink.Set(t, src, testlink.Noise(64))
+	release := testlink.HoldStream(t, ba.d.rx.stream)
 	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +173,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
 
-	eventually(t, "the copy is queued", func() bool { return !ba.d.rx.idle() })
+	testlink.Eventually(t, "the copy is queued", func() bool { return !ba.d.rx.idle() })
 	closed := make(chan error, 1)
 	buf := mine.Buffer()
 	go func() { closed <- mine.Close() }()
@@ -209,7 +190,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	if err := gpu.CopyOut(got, buf); err != nil {
 		t.Error(err)
 	}
-	testcmp.Equal(t, "the memory", got, noise(64))
+	testcmp.Equal(t, "the memory", got, testlink.Noise(64))
 }
 
 // A connection holds as much pinned memory as Options.Staging allows.
@@ -241,7 +222,7 @@ func TestCopiedWords(t *testing.T) {
 	ba.d.rx.storeValues = false
 	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	dst := imported(t, a, mine)
-	set(t, src, noise(64))
+	testlink.Set(t, src, testlink.Noise(64))
 	for i := range uint64(500) {
 		if err := errors.Join(ab.Write(dst, 8, src, 0, 1+i%50), ab.UpdateAndSync(dst, 0, i, i+1)); err != nil {
 			t.Fatal(err)
@@ -250,8 +231,8 @@ func TestCopiedWords(t *testing.T) {
 	if err := ab.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := get(t, mine)
-	want := append(binary.NativeEndian.AppendUint64(nil, 500), noise(64)[:50]...)
+	got := testlink.Get(t, mine)
+	want := append(binary.NativeEndian.AppendUint64(nil, 500), testlink.Noise(64)[:50]...)
 	testcmp.Equal(t, "the memory", got[:58], want)
 }
 
@@ -282,7 +263,7 @@ func TestFarAhead(t *testing.T) {
 		defer ab.d.Mu.Unlock()
 		return ab.d.Taken
 	}
-	eventually(t, "as much is sent as may be", func() bool { return taken() > maxAhead-batchFrames })
+	testlink.Eventually(t, "as much is sent as may be", func() bool { return taken() > maxAhead-batchFrames })
 	time.Sleep(20 * time.Millisecond)
 	if n := taken(); n > maxAhead {
 		t.Errorf("%d operations are sent and none is acknowledged; the peer allows %d", n, maxAhead)
@@ -291,7 +272,7 @@ func TestFarAhead(t *testing.T) {
 	if err := errors.Join(<-queued, ab.Flush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if got := binary.NativeEndian.Uint64(get(t, mine)); got != updates {
+	if got := binary.NativeEndian.Uint64(testlink.Get(t, mine)); got != updates {
 		t.Errorf("the word is %d after %d updates", got, updates)
 	}
 }

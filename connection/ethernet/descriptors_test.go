@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 // TestConnectWithoutDescriptors has a rank that cannot open a socket: the peer is not to
 // blame.
 func TestConnectWithoutDescriptors(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
-	remote := marshal(t, b.e)
+	remote := testlink.Marshal(t, b.e)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	b.t.acceptor.Add(&starved{Listener: ln})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = b.e.connect(ctx, marshal(t, a.e)) // a does not dial
+	_, err = b.e.connect(ctx, testlink.Marshal(t, a.e)) // a does not dial
 	if !errors.Is(err, mscclgo.ErrSystem) || !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("%v, want an ErrSystem: too many open files", err)
 	}

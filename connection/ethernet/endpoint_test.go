@@ -13,12 +13,13 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 func TestConnectErrors(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
-	good := marshal(t, b.e)
+	good := testlink.Marshal(t, b.e)
 	for i := range good {
 		_, err := a.e.Connect(t.Context(), good[:i])
 		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
@@ -60,7 +61,7 @@ func TestConnectErrors(t *testing.T) {
 	// The higher rank waits for the lower, as long as it may.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	_, err := b.e.Connect(ctx, marshal(t, a.e))
+	_, err := b.e.Connect(ctx, testlink.Marshal(t, a.e))
 	testerr.Expect(t, err, mscclgo.ErrTimeout, "rank 1, peer 0")
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
@@ -78,14 +79,14 @@ func TestSecondAddress(t *testing.T) {
 	b.e.about.addrs = append([]string{"127.0.0.1:1"}, b.e.about.addrs...)
 	ab, _ := connect(t, a, b)
 	src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
-	set(t, src, noise(4096))
+	testlink.Set(t, src, testlink.Noise(4096))
 	if err := ab.Write(imported(t, a, mine), 0, src, 0, 4096); err != nil {
 		t.Fatal(err)
 	}
 	if err := ab.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testcmp.Equal(t, "what arrived", get(t, mine), noise(4096))
+	testcmp.Equal(t, "what arrived", testlink.Get(t, mine), testlink.Noise(4096))
 }
 
 // Two endpoints of one rank connect, whichever is first.
@@ -135,17 +136,17 @@ func FuzzEndpoint(f *testing.F) {
 func TestUnclaimedGoes(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	for round := range 3 {
-		dialled, err := a.e.connect(t.Context(), marshal(t, b.e))
+		dialled, err := a.e.connect(t.Context(), testlink.Marshal(t, b.e))
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the connection waits for Connect", func() bool { return b.e.unclaimed() == 1 })
+		testlink.Eventually(t, "the connection waits for Connect", func() bool { return b.e.unclaimed() == 1 })
 		if err := dialled.Close(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "nothing is left of it", func() bool { return b.e.unclaimed() == 0 && len(b.t.all()) == 0 })
+		testlink.Eventually(t, "nothing is left of it", func() bool { return b.e.unclaimed() == 0 && len(b.t.all()) == 0 })
 		if round == 0 {
-			_, err := b.e.Connect(t.Context(), marshal(t, a.e))
+			_, err := b.e.Connect(t.Context(), testlink.Marshal(t, a.e))
 			testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "the connection ended before this rank's Connect", "has closed the connection")
 		}
 	}
@@ -175,13 +176,13 @@ func (e *Endpoint) unclaimed() int {
 // TestEndpointClose closes an endpoint with a connection that Connect has not returned.
 func TestEndpointClose(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
-	dialled, err := a.e.connect(t.Context(), marshal(t, b.e))
+	dialled, err := a.e.connect(t.Context(), testlink.Marshal(t, b.e))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ab := newLink(t, dialled)
-	eventually(t, "the connection arrives", func() bool { return len(b.t.all()) == 1 })
-	third := marshal(t, newRank(t, 0, loopback()).e) // which never dials
+	testlink.Eventually(t, "the connection arrives", func() bool { return len(b.t.all()) == 1 })
+	third := testlink.Marshal(t, newRank(t, 0, loopback()).e) // which never dials
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := b.e.Connect(t.Context(), third)
@@ -200,9 +201,9 @@ func TestEndpointClose(t *testing.T) {
 	if err := <-waiting; !errors.Is(err, mscclgo.ErrInvalid) { // it came too late to wait
 		testerr.Expect(t, err, mscclgo.ErrAborted, "the endpoint was closed", "rank 1, peer 0")
 	}
-	_, err = b.e.Connect(t.Context(), marshal(t, a.e))
+	_, err = b.e.Connect(t.Context(), testlink.Marshal(t, a.e))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the endpoint is closed", "rank 1, peer 0")
-	_, err = a.e.Connect(t.Context(), marshal(t, b.e))
+	_, err = a.e.Connect(t.Context(), testlink.Marshal(t, b.e))
 	testerr.Expect(t, err, mscclgo.ErrRemote, "refused", "rank 0, peer 1")
 }
 
@@ -219,7 +220,7 @@ func TestEndpointClosesWhileDialled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the socket has come", func() bool {
+			testlink.Eventually(t, "the socket has come", func() bool {
 				b.t.mu.Lock()
 				defer b.t.mu.Unlock()
 				return len(b.t.arriving) == 1
@@ -227,7 +228,7 @@ func TestEndpointClosesWhileDialled(t *testing.T) {
 			if err := close(b); err != nil {
 				t.Fatal(err)
 			}
-			control.SetReadDeadline(time.Now().Add(longTimeout / 4))
+			control.SetReadDeadline(time.Now().Add(testlink.Timeout / 4))
 			said, err := io.ReadAll(control)
 			if err != nil {
 				t.Fatalf("the socket stays open: %v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -73,7 +74,7 @@ func TestBadFrames(t *testing.T) {
 				testerr.Expect(t, err, mscclgo.ErrRemote, says)
 			}
 			for _, m := range []*registeredmem.Memory{device, host} {
-				testcmp.Equal(t, "the memory", get(t, m), make([]byte, 64))
+				testcmp.Equal(t, "the memory", testlink.Get(t, m), make([]byte, 64))
 			}
 		})
 	}
@@ -94,8 +95,8 @@ func TestBadBytes(t *testing.T) {
 		send func(*rogue)
 		says string
 	}{
-		"noise":           {func(r *rogue) { r.data[0].Write(noise(4096)) }, "version"},
-		"control noise":   {func(r *rogue) { r.control.Write(noise(4096)) }, "version"},
+		"noise":           {func(r *rogue) { r.data[0].Write(testlink.Noise(4096)) }, "version"},
+		"control noise":   {func(r *rogue) { r.control.Write(testlink.Noise(4096)) }, "version"},
 		"data on control": {onControl(frame{kind: kindData, length: 1, total: 1}), "control socket"},
 		"false ack":       {onControl(frame{kind: kindAck, op: 1}), "0 were sent"},
 		"other totals": {func(r *rogue) {
@@ -122,7 +123,7 @@ func TestBadBytes(t *testing.T) {
 // may end first.
 func TestHangsUp(t *testing.T) {
 	b := newRank(t, 1, loopback())
-	b.t.parting = longTimeout
+	b.t.parting = testlink.Timeout
 	r := newRogue(t, b, 2)
 	r.hangUp()
 	testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "hung up")
@@ -160,7 +161,7 @@ func TestWithdrawnInMidWrite(t *testing.T) {
 		m := memory(t, b, k, 1<<20)
 		r := newRogue(t, b, 1)
 		r.send(t, 0, frame{kind: kindData, length: 1 << 20, total: 1 << 20}, make([]byte, 1<<19)...)
-		eventually(t, "the write begins", r.conn.d.rx.midFrame)
+		testlink.Eventually(t, "the write begins", r.conn.d.rx.midFrame)
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -230,18 +231,18 @@ func TestDiesDuringCopies(t *testing.T) {
 			}
 			r := newRogue(t, b, 1)
 			if k == onDevice {
-				release = holdStream(t, r.conn.d.senders[0].stream)
+				release = testlink.HoldStream(t, r.conn.d.senders[0].stream)
 				close(reached)
 			}
 			if err := r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the write is taken", func() bool {
+			testlink.Eventually(t, "the write is taken", func() bool {
 				r.conn.d.Mu.Lock()
 				defer r.conn.d.Mu.Unlock()
 				return r.conn.d.Taken == 1
 			})
-			eventually(t, "it is being copied", func() bool {
+			testlink.Eventually(t, "it is being copied", func() bool {
 				select {
 				case <-reached:
 					return true
@@ -274,7 +275,7 @@ func TestCloseWhilePeerReadsNothing(t *testing.T) {
 	b.t.patience = 100 * time.Millisecond
 	start := time.Now()
 	r.conn.Close()
-	if took := time.Since(start); took > longTimeout/2 {
+	if took := time.Since(start); took > testlink.Timeout/2 {
 		t.Errorf("Close took %v", took)
 	}
 }
@@ -286,7 +287,7 @@ func TestReasonComesAfterTheReset(t *testing.T) {
 		b := newRank(t, 1, loopback())
 		m := memory(t, b, onDevice, 64)
 		r := newRogue(t, b, 1)
-		b.t.parting = longTimeout
+		b.t.parting = testlink.Timeout
 		r.send(t, 0, frame{kind: kindData, memory: m.ID(), length: 64, total: 64}, 1, 2, 3)
 		if reset {
 			tcpOf(r.data[0]).SetLinger(0)
@@ -335,7 +336,7 @@ func TestNoLeaks(t *testing.T) {
 		a, b := newRank(t, 0, o), newRank(t, 1, o)
 		cycle := func() {
 			ab, ba := connect(t, a, b)
-			self, err := a.e.Connect(t.Context(), marshal(t, a.e))
+			self, err := a.e.Connect(t.Context(), testlink.Marshal(t, a.e))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -350,7 +351,7 @@ func TestNoLeaks(t *testing.T) {
 		for range 33 { // of 3 connections each
 			cycle()
 		}
-		eventually(t, "files and goroutines are as before", func() bool {
+		testlink.Eventually(t, "files and goroutines are as before", func() bool {
 			return openFiles(t) <= files && runtime.NumGoroutine() <= routines
 		})
 		if n := len(a.t.all()) + len(b.t.all()); n != 0 {
@@ -437,7 +438,7 @@ func TestRefusals(t *testing.T) {
 			o := loopback()
 			o.Staging = MinStaging
 			a, b := newRank(t, 0, o), newRank(t, 1, o)
-			a.t.parting, b.t.parting = longTimeout, longTimeout
+			a.t.parting, b.t.parting = testlink.Timeout, testlink.Timeout
 			ab, ba := connect(t, a, b)
 			src, mine := memory(t, a, onDevice, 16<<20), memory(t, b, onDevice, 16<<20)
 			dst := imported(t, a, mine)
@@ -450,7 +451,7 @@ func TestRefusals(t *testing.T) {
 			}
 			testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", c.says)
 			testerr.Expect(t, failed(t, ba), mscclgo.ErrRemote, c.peer)
-			if took := time.Since(begun); took > longTimeout/2 {
+			if took := time.Since(begun); took > testlink.Timeout/2 {
 				t.Errorf("it took %v, so the peer waited for nothing", took)
 			}
 		})

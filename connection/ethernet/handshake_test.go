@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 // Strangers are refused within the time limit and logged, and the group goes on.
@@ -20,7 +21,7 @@ func TestStrangers(t *testing.T) {
 			visit func(t *testing.T, nc net.Conn, b *rank)
 			logs  string // in the clear
 		}{
-			"noise":   {func(_ *testing.T, nc net.Conn, _ *rank) { nc.Write(noise(4096)) }, "not a handshake of this library"},
+			"noise":   {func(_ *testing.T, nc net.Conn, _ *rank) { nc.Write(testlink.Noise(4096)) }, "not a handshake of this library"},
 			"silence": {func(*testing.T, net.Conn, *rank) {}, "timeout"},
 			"wrong secret": {func(t *testing.T, nc net.Conn, b *rank) {
 				o := b.t.opts
@@ -44,7 +45,7 @@ func TestStrangers(t *testing.T) {
 				if encrypted {
 					logs = ""
 				}
-				eventually(t, "it is logged", func() bool {
+				testlink.Eventually(t, "it is logged", func() bool {
 					log := b.log.String()
 					return strings.Contains(log, "refused a connection") && strings.Contains(log, logs)
 				})
@@ -77,7 +78,7 @@ func TestMissingSockets(t *testing.T) {
 	if waited := time.Since(began); waited < o.Timeout {
 		t.Errorf("it was dropped after %v", waited)
 	}
-	eventually(t, "it is logged", func() bool { return strings.Contains(b.log.String(), "did not come") })
+	testlink.Eventually(t, "it is logged", func() bool { return strings.Contains(b.log.String(), "did not come") })
 }
 
 // Members' claims that do not fit are refused, and so is an acceptor without the
@@ -100,7 +101,7 @@ func TestClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	eventually(t, "the socket has arrived", func() bool { // the answer comes a little before
+	testlink.Eventually(t, "the socket has arrived", func() bool { // the answer comes a little before
 		b.t.mu.Lock()
 		defer b.t.mu.Unlock()
 		return len(b.t.arriving) == 1
@@ -110,7 +111,7 @@ func TestClaims(t *testing.T) {
 	}
 	o := loopback()
 	o.Secret[0]++
-	_, err = newRank(t, 0, o).e.Connect(t.Context(), marshal(t, b.e))
+	_, err = newRank(t, 0, o).e.Connect(t.Context(), testlink.Marshal(t, b.e))
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
 }
 

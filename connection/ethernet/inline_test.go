@@ -5,6 +5,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 var _ connection.BytesDriver = (*conn)(nil)
@@ -15,7 +16,7 @@ func TestWriteBytesAllocatesNothing(t *testing.T) {
 	a, b := newRank(t, 0, o), newRank(t, 1, o)
 	ab, _ := connect(t, a, b)
 	dst := imported(t, a, memory(t, b, reachable, ab.InlineLimit()))
-	data := noise(ab.InlineLimit())
+	data := testlink.Noise(ab.InlineLimit())
 	write := func() {
 		if err := ab.WriteBytes(dst, 0, data); err != nil {
 			t.Fatal(err)

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 // TestLost checks that a rank is told when an idle connection breaks, and not when the peer
@@ -78,7 +80,7 @@ func TestLostRefused(t *testing.T) {
 	select {
 	case err := <-told:
 		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "rank 1 refused ", " memory ", "it was closed")
-	case <-time.After(longTimeout):
+	case <-time.After(testlink.Timeout):
 		t.Error("Lost says nothing")
 	}
 }
@@ -113,7 +115,7 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 			if err := errors.Join(errs...); err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(start); took > longTimeout/2 {
+			if took := time.Since(start); took > testlink.Timeout/2 {
 				t.Errorf("it took %v", took)
 			}
 			if !ab.d.Over() {
@@ -137,7 +139,7 @@ func TestDataSocketBreaks(t *testing.T) {
 					o.TLS = tls
 					o.Lost = func(int, error) { told.Done() }
 					ranks[i] = newRank(t, i, o)
-					ranks[i].t.parting = longTimeout
+					ranks[i].t.parting = testlink.Timeout
 				}
 				ab, ba := connect(t, ranks[0], ranks[1])
 				if busy {
@@ -161,7 +163,7 @@ func TestDataSocketBreaks(t *testing.T) {
 					t.Errorf("neither says what became of the socket: %v; %v", one, other)
 				}
 				told.Wait()
-				if took := time.Since(start); took > longTimeout/2 {
+				if took := time.Since(start); took > testlink.Timeout/2 {
 					t.Errorf("it took %v", took)
 				}
 			})
@@ -188,7 +190,7 @@ func TestPartsAfterAFailure(t *testing.T) {
 				t.Fatal("the peer's system has taken all")
 			}
 			close(group)
-			eventually(t, "the transport notes the failure", func() bool { return a.t.failed.Load() != nil })
+			testlink.Eventually(t, "the transport notes the failure", func() bool { return a.t.failed.Load() != nil })
 			if !dead {
 				before := a.t.failed.Load().Add(-handshake.Resent)
 				a.t.failed.Store(&before)
@@ -210,27 +212,7 @@ func TestLostDial(t *testing.T) {
 	options := loopback()
 	options.Lost = func(peer int, err error) { t.Errorf("rank %d is lost: %v", peer, err) }
 	a, b := newRank(t, 0, options), newRank(t, 1, options)
-	about := marshal(t, b.e)
-	dials := func(d time.Duration) (took time.Duration) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), d)
-		defer cancel()
-		begun := time.Now()
-		c, err := a.e.connect(ctx, about)
-		took = time.Since(begun)
-		if err == nil {
-			err = c.Close()
-		} else if errors.Is(err, mscclgo.ErrTimeout) {
-			err = nil
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return took
-	}
-	whole := dials(time.Minute)
-	for i := range 400 {
-		dials(whole * time.Duration(i) / 200)
-	}
+	about := testlink.Marshal(t, b.e)
+	testlink.EndWhileConnecting(t, func(ctx context.Context) (*connection.Connection, error) { return a.e.Connect(ctx, about) })
 	time.Sleep(100 * time.Millisecond) // for what the peer notices last
 }

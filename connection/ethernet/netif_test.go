@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 func TestChoose(t *testing.T) {
@@ -114,11 +115,11 @@ func TestLinkComesUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { e.Close() })
-		d, err := decode(marshal(t, e))
+		d, err := decode(testlink.Marshal(t, e))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := a.e.connect(t.Context(), marshal(t, e))
+		c, err := a.e.connect(t.Context(), testlink.Marshal(t, e))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,23 +144,23 @@ func TestLinkComesUp(t *testing.T) {
 func TestLoopbackStaysAtHome(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	b.e.about.machine[0]++
-	_, err := a.e.Connect(t.Context(), marshal(t, b.e))
+	_, err := a.e.Connect(t.Context(), testlink.Marshal(t, b.e))
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "rank 1 has only the loopback addresses [127.0.0.1:", "different hosts", EnvInterface)
-	_, err = b.e.Connect(t.Context(), marshal(t, a.e))
+	_, err = b.e.Connect(t.Context(), testlink.Marshal(t, a.e))
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 1, peer 0", "rank 1 has only the loopback addresses [127.0.0.1:", "different hosts", EnvInterface)
 
 	// Of several addresses it gets the others.
 	b.e.about.addrs = append(b.e.about.addrs, "192.0.2.1:1")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	_, err = a.e.Connect(ctx, marshal(t, b.e))
+	_, err = a.e.Connect(ctx, testlink.Marshal(t, b.e))
 	if err == nil || strings.Contains(err.Error(), "127.0.0.1") {
 		t.Errorf("it was dialled at its loopback address too: %v", err)
 	}
 
 	// Where the machine is not known it may be the same.
 	b.e.about.machine, b.e.about.addrs = [idSize]byte{}, b.e.about.addrs[:1]
-	c, err := a.e.Connect(t.Context(), marshal(t, b.e))
+	c, err := a.e.Connect(t.Context(), testlink.Marshal(t, b.e))
 	if err != nil {
 		t.Fatal(err)
 	}

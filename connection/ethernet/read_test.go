@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 // TestAnswer has a peer read memory of all kinds and looks at the frames that it gets.
@@ -19,7 +20,7 @@ func TestAnswer(t *testing.T) {
 	for _, k := range kinds {
 		b := newRank(t, 1, loopback())
 		m := memory(t, b, k, size)
-		set(t, m, noise(size))
+		testlink.Set(t, m, testlink.Noise(size))
 		r := newRogue(t, b, 1)
 		got, op := make([]byte, size), uint64(0)
 		for _, want := range []struct{ offset, n uint64 }{{7, 1}, {0, size}, {size - 9, 9}} {
@@ -41,7 +42,7 @@ func TestAnswer(t *testing.T) {
 				}
 				at += f.length
 			}
-			testcmp.Equal(t, "what was read", got[:want.n], noise(size)[want.offset:want.offset+want.n])
+			testcmp.Equal(t, "what was read", got[:want.n], testlink.Noise(size)[want.offset:want.offset+want.n])
 			op++
 		}
 	}
@@ -57,7 +58,7 @@ func TestClosedWhileRead(t *testing.T) {
 		for op := range uint64(readDepth) {
 			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), length: 32 << 20, total: 32 << 20})
 		}
-		eventually(t, "all is asked and the answer begins", func() bool {
+		testlink.Eventually(t, "all is asked and the answer begins", func() bool {
 			r.conn.d.Mu.Lock()
 			defer r.conn.d.Mu.Unlock()
 			return r.conn.d.answers.ready.Load() == readDepth && r.conn.d.answers.ring[0].given > 0
@@ -66,7 +67,7 @@ func TestClosedWhileRead(t *testing.T) {
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(begun); took > longTimeout/2 {
+		if took := time.Since(begun); took > testlink.Timeout/2 {
 			t.Errorf("%v memory: its Close waited %v for a peer", k, took)
 		}
 		go io.Copy(io.Discard, r.data[0])
@@ -112,7 +113,7 @@ func TestWrongAnswers(t *testing.T) {
 			r.awaitTaken(t, 1)
 			c.send(t, r, large.ID())
 			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, c.says)
-			testcmp.Equal(t, "this rank's memory", get(t, into), make([]byte, 128))
+			testcmp.Equal(t, "this rank's memory", testlink.Get(t, into), make([]byte, 128))
 		})
 	}
 }
@@ -154,7 +155,7 @@ func TestWriteAmongAnswers(t *testing.T) {
 		for op := range uint64(reads) {
 			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), length: size, total: size})
 		}
-		eventually(t, "all is asked", func() bool { return r.conn.d.answers.ready.Load() == reads })
+		testlink.Eventually(t, "all is asked", func() bool { return r.conn.d.answers.ready.Load() == reads })
 		if err := r.conn.WriteBytes(rogueMemory(t, r, b), 0, []byte{1}); err != nil {
 			t.Fatal(err)
 		}
@@ -189,13 +190,13 @@ func TestSlowDeviceOfReader(t *testing.T) {
 		a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 		ab, _ := connect(t, a, b)
 		mine := memory(t, b, pinned, size)
-		set(t, mine, noise(size))
+		testlink.Set(t, mine, testlink.Noise(size))
 		src, dst := imported(t, a, mine), memory(t, a, onDevice, size)
-		release := holdStream(t, ab.d.rx.stream)
+		release := testlink.HoldStream(t, ab.d.rx.stream)
 		if err := errors.Join(ab.Read(dst, 0, src, 0, size), ab.WriteBytes(src, 0, []byte{1})); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the peer owes nothing", func() bool { return ab.d.acked.Load() == 1 && !ab.d.awaitsPeer() })
+		testlink.Eventually(t, "the peer owes nothing", func() bool { return ab.d.acked.Load() == 1 && !ab.d.awaitsPeer() })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "has done 1 of 2 operations, 1 of them reads whose bytes are not all here")
@@ -203,7 +204,7 @@ func TestSlowDeviceOfReader(t *testing.T) {
 		if err := ab.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		testcmp.Equal(t, "what was read", get(t, dst), noise(size))
+		testcmp.Equal(t, "what was read", testlink.Get(t, dst), testlink.Noise(size))
 	}
 }
 
@@ -233,8 +234,8 @@ func TestReadIntoClosed(t *testing.T) {
 					}
 				}
 				if before > 0 {
-					write(r.data[0], append(head, noise(before)...))
-					eventually(t, "a part of the answer is here", r.conn.d.rx.midFrame)
+					write(r.data[0], append(head, testlink.Noise(before)...))
+					testlink.Eventually(t, "a part of the answer is here", r.conn.d.rx.midFrame)
 				}
 				// What Close does, once it has waited long enough for the read.
 				if err := b.t.Withdraw(into); err != nil {
@@ -243,13 +244,13 @@ func TestReadIntoClosed(t *testing.T) {
 				if before == 0 {
 					write(r.data[0], head)
 				}
-				write(r.data[0], noise(size)[before:])
-				r.send(t, 0, frame{kind: kindAnswer, op: 1, length: size, total: size}, noise(size)...)
+				write(r.data[0], testlink.Noise(size)[before:])
+				r.send(t, 0, frame{kind: kindAnswer, op: 1, length: size, total: size}, testlink.Noise(size)...)
 				r.acknowledge(t, 2)
 				if err := r.conn.Flush(t.Context()); err != nil {
 					t.Fatalf("%v memory, TLS %v, closed when %d bytes had come: %v", k, tls, before, err)
 				}
-				testcmp.Equal(t, "what was read next", get(t, next), noise(size))
+				testcmp.Equal(t, "what was read next", testlink.Get(t, next), testlink.Noise(size))
 				r.hangUp()
 			}
 		}

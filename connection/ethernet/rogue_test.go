@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -24,7 +25,7 @@ func rawDial(t testing.TB, to *rank) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(longTimeout))
+	nc.SetDeadline(time.Now().Add(testlink.Timeout))
 	return nc
 }
 
@@ -87,7 +88,7 @@ func (r *rogue) acknowledge(t testing.TB, n uint64) {
 // awaitTaken waits until the other end sends so many operations: the rogue may not speak of them before.
 func (r *rogue) awaitTaken(t testing.TB, n uint64) {
 	t.Helper()
-	eventually(t, "the operations are taken", func() bool {
+	testlink.Eventually(t, "the operations are taken", func() bool {
 		r.conn.d.Mu.Lock()
 		defer r.conn.d.Mu.Unlock()
 		return r.conn.d.Taken >= n

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -97,7 +98,7 @@ func connectEthernet(t *testing.T, from, to *ethernet.Endpoint) *connection.Conn
 		err error
 	}
 	other := make(chan result, 1)
-	theirs, mine := marshal(t, to), marshal(t, from)
+	theirs, mine := testlink.Marshal(t, to), testlink.Marshal(t, from)
 	go func() {
 		c, err := to.Connect(t.Context(), mine)
 		other <- result{c, err}

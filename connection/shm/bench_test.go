@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -54,7 +55,7 @@ func newBenchPair(b *testing.B, over func(*registeredmem.Registry) (transport, e
 	var ends [2]connection.Endpoint
 	for i := range p.regs {
 		reg, err := registeredmem.NewRegistry(registeredmem.Options{
-			Rank: i, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(b, i), Timeout: longTimeout, Unmapped: true,
+			Rank: i, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(b, i), Timeout: testlink.Timeout, Unmapped: true,
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -70,7 +71,7 @@ func newBenchPair(b *testing.B, over func(*registeredmem.Registry) (transport, e
 		p.regs[i] = reg
 	}
 	for i := range p.conns {
-		c, err := ends[i].Connect(b.Context(), marshal(b, ends[1-i]))
+		c, err := ends[i].Connect(b.Context(), testlink.Marshal(b, ends[1-i]))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -118,7 +119,7 @@ func BenchmarkWrite(b *testing.B) {
 					p := newBenchPair(b, over)
 					src, _ := p.memory(b, 0, k, size)
 					_, dst := p.memory(b, 1, k, size)
-					set(b, src, noise(size))
+					testlink.Set(b, src, testlink.Noise(size))
 					send[i] = func() error {
 						return errors.Join(p.conns[0].Write(dst, 0, src, 0, size), p.conns[0].Flush(b.Context()))
 					}
@@ -162,7 +163,7 @@ func (p *benchPair) volley(b *testing.B, k kind, size uint64) func() error {
 	stop := atomic.Bool{}
 	wait := func(i int, n uint64) bool {
 		word := (*uint64)(unsafe.Pointer(&words[i].Buffer().Bytes()[0]))
-		for end := time.Now().Add(longTimeout); atomic.LoadUint64(word) < n; runtime.Gosched() {
+		for end := time.Now().Add(testlink.Timeout); atomic.LoadUint64(word) < n; runtime.Gosched() {
 			if stop.Load() || time.Now().After(end) {
 				return false
 			}

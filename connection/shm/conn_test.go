@@ -19,6 +19,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -63,10 +64,10 @@ func TestLarge(t *testing.T) {
 				const size = 48<<20 + 321
 				a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 				ab := connect(t, a, b)
-				data := noise(size)
+				data := testlink.Noise(size)
 				src, mine := memory(t, a, from, size), memory(t, b, to, size)
 				dst := imported(t, a, mine)
-				set(t, src, data)
+				testlink.Set(t, src, data)
 				for at, n := uint64(0), uint64(1); at < size; at, n = at+n, n*7+3 {
 					if err := ab.Write(dst, at, src, at, min(n, size-at)); err != nil {
 						t.Fatal(err)
@@ -75,7 +76,7 @@ func TestLarge(t *testing.T) {
 				if err := ab.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				testcmp.Equal(t, "what arrived", get(t, mine), data)
+				testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 			})
 		}
 	}
@@ -92,8 +93,8 @@ func TestManyConnections(t *testing.T) {
 			for _, b := range ranks {
 				c := connect(t, a, b)
 				src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
-				data := noise(4096)
-				set(t, src, data)
+				data := testlink.Noise(4096)
+				testlink.Set(t, src, data)
 				dst := imported(t, a, mine)
 				if a == b {
 					dst = mine
@@ -102,7 +103,7 @@ func TestManyConnections(t *testing.T) {
 					if err := errors.Join(c.Write(dst, 0, src, 0, 4096), c.Flush(t.Context())); err != nil {
 						t.Error(err)
 					}
-					testcmp.Equal(t, "what arrived", get(t, mine), data)
+					testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 				})
 			}
 		}
@@ -110,34 +111,14 @@ func TestManyConnections(t *testing.T) {
 	all.Wait()
 }
 
-// holdStream keeps a device's stream from going on.
-func holdStream(t *testing.T, s *gpu.Stream) (release func()) {
-	t.Helper()
-	gate, err := s.Device().AllocHost(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { gate.Close() })
-	if err := s.WaitValue64(gate, 0, 1, gpu.GreaterOrEqual); err != nil {
-		t.Fatal(err)
-	}
-	release = func() {
-		if err := gpu.CopyIn(gate, []uint64{1}); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(release)
-	return release
-}
-
 // TestFlushAndWithdrawWait has copies into a memory under way at the receiver.
 func TestFlushAndWithdrawWait(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 	ab := connect(t, a, b)
 	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
-	set(t, src, noise(64))
+	testlink.Set(t, src, testlink.Noise(64))
 	r := receiverOf(t, b)
-	release := holdStream(t, r.stream)
+	release := testlink.HoldStream(t, r.stream)
 	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +130,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
 
 	buf := mine.Buffer()
-	eventually(t, "the copy is queued", func() bool { return r.begun.Load() == 1 })
+	testlink.Eventually(t, "the copy is queued", func() bool { return r.begun.Load() == 1 })
 	closed := make(chan error, 1)
 	go func() { closed <- mine.Close() }()
 	select {
@@ -165,7 +146,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	if err := gpu.CopyOut(got, buf); err != nil {
 		t.Error(err)
 	}
-	testcmp.Equal(t, "the memory", got, noise(64))
+	testcmp.Equal(t, "the memory", got, testlink.Noise(64))
 }
 
 // TestSlowDevices holds the sender's or the receiver's stream while more is queued than the
@@ -179,13 +160,13 @@ func TestSlowDevices(t *testing.T) {
 			ab := connect(t, a, b)
 			src, mine := memory(t, a, onDevice, size), memory(t, b, onDevice, size)
 			dst := imported(t, a, mine)
-			data := noise(size)
-			set(t, src, data)
+			data := testlink.Noise(size)
+			testlink.Set(t, src, data)
 			s := ab.d.stream
 			if which == "receiver" {
 				s = receiverOf(t, b).stream
 			}
-			release := holdStream(t, s)
+			release := testlink.HoldStream(t, s)
 			for at := uint64(0); at < size; at += 256 {
 				if err := ab.Write(dst, at, src, at, 256); err != nil {
 					t.Fatal(err)
@@ -198,7 +179,7 @@ func TestSlowDevices(t *testing.T) {
 			if err := ab.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			testcmp.Equal(t, "what arrived", get(t, mine), data)
+			testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 		})
 	}
 }
@@ -242,7 +223,7 @@ func TestCopiedWords(t *testing.T) {
 	ab := connect(t, a, b)
 	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	dst := imported(t, a, mine)
-	set(t, src, noise(64))
+	testlink.Set(t, src, testlink.Noise(64))
 	for i := range uint64(2000) {
 		if err := errors.Join(ab.Write(dst, 8, src, 0, 1+i%50), ab.UpdateAndSync(dst, 0, i, i+1)); err != nil {
 			t.Fatal(err)
@@ -251,8 +232,8 @@ func TestCopiedWords(t *testing.T) {
 	if err := ab.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	want := append(binary.NativeEndian.AppendUint64(nil, 2000), noise(64)[:50]...)
-	testcmp.Equal(t, "the memory", get(t, mine)[:58], want)
+	want := append(binary.NativeEndian.AppendUint64(nil, 2000), testlink.Noise(64)[:50]...)
+	testcmp.Equal(t, "the memory", testlink.Get(t, mine)[:58], want)
 }
 
 // Machines with few cores do not spin; here they do.
@@ -298,7 +279,7 @@ func TestNoLeaks(t *testing.T) {
 	}
 	cycle := func() {
 		for _, ends := range [][2]*rank{{a, b}, {b, a}, {a, a}} {
-			c, err := ends[0].e.Connect(t.Context(), marshal(t, ends[1].e))
+			c, err := ends[0].e.Connect(t.Context(), testlink.Marshal(t, ends[1].e))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -310,13 +291,13 @@ func TestNoLeaks(t *testing.T) {
 		}
 	}
 	cycle()
-	eventually(t, "the first connections are gone", func() bool { return left() == 0 })
-	files, routines := openFiles(t), runtime.NumGoroutine()
+	testlink.Eventually(t, "the first connections are gone", func() bool { return left() == 0 })
+	files, routines := testlink.OpenFiles(t), runtime.NumGoroutine()
 	for range 33 {
 		cycle()
 	}
-	eventually(t, "files, goroutines and connections are as before", func() bool {
-		return left() == 0 && openFiles(t) <= files && runtime.NumGoroutine() <= routines
+	testlink.Eventually(t, "files, goroutines and connections are as before", func() bool {
+		return left() == 0 && testlink.OpenFiles(t) <= files && runtime.NumGoroutine() <= routines
 	})
 }
 

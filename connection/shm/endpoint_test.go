@@ -10,11 +10,12 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
 func TestConnectErrors(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
-	good := marshal(t, b.e)
+	good := testlink.Marshal(t, b.e)
 	changed := func(change func(*description)) []byte {
 		d := b.e.about
 		change(&d)
@@ -64,7 +65,7 @@ func TestConnectErrors(t *testing.T) {
 	}
 	_, err = a.e.Connect(t.Context(), good)
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
-	_, err = b.e.Connect(t.Context(), marshal(t, a.e))
+	_, err = b.e.Connect(t.Context(), testlink.Marshal(t, a.e))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the transport is closed")
 	_, err = b.t.NewEndpoint()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the transport is closed")
@@ -95,6 +96,6 @@ func TestSilentPeer(t *testing.T) {
 func TestOtherSecret(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 	a.t.key.Secret[0]++
-	_, err := a.e.Connect(t.Context(), marshal(t, b.e))
+	_, err := a.e.Connect(t.Context(), testlink.Marshal(t, b.e))
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "secret")
 }

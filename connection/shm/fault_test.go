@@ -14,12 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -64,7 +66,7 @@ func (r *rogue) post(n uint64) {
 // says returns the message of that kind that comes.
 func (r *rogue) says(t testing.TB, kind messageKind) note {
 	t.Helper()
-	r.sock.SetDeadline(time.Now().Add(longTimeout))
+	r.sock.SetDeadline(time.Now().Add(testlink.Timeout))
 	packet := make([]byte, messageSize+1)
 	for {
 		n, err := r.sock.Read(packet)
@@ -124,7 +126,7 @@ func TestBadEntries(t *testing.T) {
 				b := newRank(t, 1, Options{Ring: MinRing})
 				m := memory(t, b, k, 64)
 				r := newRogue(t, b)
-				copy(r.ring.data, noise(64))
+				copy(r.ring.data, testlink.Noise(64))
 				r.ring.put(0, &entry{kind: message.Data, memory: m.ID(), length: 4})
 				e := c.entry
 				if e.memory == 0 {
@@ -141,10 +143,10 @@ func TestBadEntries(t *testing.T) {
 				}
 				want := make([]byte, 64)
 				if k == pinned { // on a device the copy is abandoned
-					copy(want, noise(64)[:4])
-					testcmp.Equal(t, "the memory", get(t, m), want)
+					copy(want, testlink.Noise(64)[:4])
+					testcmp.Equal(t, "the memory", testlink.Get(t, m), want)
 				}
-				testcmp.Equal(t, "the rest of the memory", get(t, m)[4:], want[4:])
+				testcmp.Equal(t, "the rest of the memory", testlink.Get(t, m)[4:], want[4:])
 			}
 		})
 	}
@@ -164,7 +166,7 @@ func TestBadCounts(t *testing.T) {
 	r := newRogue(t, b)
 	r.ring.put(0, &entry{kind: message.Update, memory: m.ID(), to: 1})
 	r.post(1)
-	eventually(t, "it is done", func() bool { return r.ring.done.Load() == 1 })
+	testlink.Eventually(t, "it is done", func() bool { return r.ring.done.Load() == 1 })
 	r.post(0)
 	testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, "entries are posted")
 
@@ -196,7 +198,7 @@ func TestBadPackets(t *testing.T) {
 		packet []byte
 		says   string
 	}{
-		"noise":        {noise(messageSize), "version"},
+		"noise":        {testlink.Noise(messageSize), "version"},
 		"long":         {make([]byte, 1000), "packet of 33 bytes"},
 		"short":        {[]byte{1}, "packet of 1 bytes"},
 		"news":         {(&note{kind: messageGone}).encode(), "kind 4 to the rank that receives"},
@@ -215,7 +217,7 @@ func TestBadPackets(t *testing.T) {
 		packet []byte
 		says   string
 	}{
-		"noise":         {noise(messageSize), "version"},
+		"noise":         {testlink.Noise(messageSize), "version"},
 		"false refusal": {(&note{kind: messageRefuse, reason: target.Closed, number: 5}).encode(), "refuses entry 5 of 0"},
 	} {
 		t.Run(name+" to the sender", func(t *testing.T) {
@@ -253,14 +255,14 @@ func FuzzRing(f *testing.F) {
 			r.ring.words(uint64(i / 3 / entryWords))[i/3%entryWords].Store(w)
 		}
 		r.post(posted)
-		eventually(t, "all is done or refused", func() bool { return r.to.Over() || r.ring.done.Load() == posted })
+		testlink.Eventually(t, "all is done or refused", func() bool { return r.to.Over() || r.ring.done.Load() == posted })
 		r.sock.Close()
-		eventually(t, "the rank lets go of the ring", func() bool {
+		testlink.Eventually(t, "the rank lets go of the ring", func() bool {
 			_, left := b.t.all()
 			return len(left) == 0
 		})
-		testcmp.Equal(t, "a memory that is not offered", get(t, other), make([]byte, 64))
-		set(t, mine, make([]byte, 64))
+		testcmp.Equal(t, "a memory that is not offered", testlink.Get(t, other), make([]byte, 64))
+		testlink.Set(t, mine, make([]byte, 64))
 	})
 }
 
@@ -317,7 +319,7 @@ func TestBadRequests(t *testing.T) {
 		ask  []byte
 		says string
 	}{
-		"noise":              {noise(40), "version"},
+		"noise":              {testlink.Noise(40), "version"},
 		"short":              {good.encode()[:8], ""},
 		"another rank":       {(&request{to: 2, endpoint: good.endpoint}).encode(), "does not exist"},
 		"no endpoint":        {(&request{to: 1}).encode(), "does not exist"},
@@ -339,7 +341,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	// The rank that asks gets the reason.
 	a := newRank(t, 0, Options{})
-	_, err = a.e.Connect(t.Context(), marshal(t, closed))
+	_, err = a.e.Connect(t.Context(), testlink.Marshal(t, closed))
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "does not exist")
 }
 
@@ -435,7 +437,7 @@ func TestLost(t *testing.T) {
 				select {
 				case err := <-told:
 					testerr.Expect(t, err, mscclgo.ErrRemote, end.says)
-				case <-time.After(longTimeout):
+				case <-time.After(testlink.Timeout):
 					t.Error("Lost says nothing")
 				}
 			})
@@ -462,7 +464,7 @@ func TestLostRefused(t *testing.T) {
 	select {
 	case err := <-told:
 		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "rank 1 refused ", " memory ", "it was closed")
-	case <-time.After(longTimeout):
+	case <-time.After(testlink.Timeout):
 		t.Error("Lost says nothing")
 	}
 }
@@ -472,28 +474,8 @@ func TestLostRefused(t *testing.T) {
 func TestLostConnect(t *testing.T) {
 	o := Options{Lost: func(peer int, err error) { t.Errorf("rank %d is lost: %v", peer, err) }}
 	a, b := newRank(t, 0, o), newRank(t, 1, o)
-	about := marshal(t, b.e)
-	connects := func(d time.Duration) (took time.Duration) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), d)
-		defer cancel()
-		begun := time.Now()
-		c, err := a.e.connect(ctx, about)
-		took = time.Since(begun)
-		if err == nil {
-			err = c.Close()
-		} else if errors.Is(err, mscclgo.ErrTimeout) {
-			err = nil
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return took
-	}
-	whole := connects(time.Minute)
-	for i := range 400 {
-		connects(whole * time.Duration(i) / 200)
-	}
+	about := testlink.Marshal(t, b.e)
+	testlink.EndWhileConnecting(t, func(ctx context.Context) (*connection.Connection, error) { return a.e.Connect(ctx, about) })
 	// One whose context ended when the ring was on its way.
 	ask := request{from: 0, to: 1, endpoint: b.e.about.id}
 	for range 20 {
@@ -503,7 +485,7 @@ func TestLostConnect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(longTimeout); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testlink.Timeout); ; time.Sleep(time.Millisecond) {
 		if _, receivers := b.t.all(); len(receivers) == 0 {
 			break
 		}
@@ -536,7 +518,7 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 			if err := errors.Join(append(errs, ab.Close())...); err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(start); took > longTimeout/2 {
+			if took := time.Since(start); took > testlink.Timeout/2 {
 				t.Errorf("it took %v", took)
 			}
 		})
@@ -556,13 +538,13 @@ func TestDiesDuringCopies(t *testing.T) {
 			if k == pinned {
 				release = a.hold()
 			} else {
-				release = holdStream(t, ab.d.stream)
+				release = testlink.HoldStream(t, ab.d.stream)
 			}
 			defer release()
 			if err := ab.Write(dst, 0, src, 0, 64); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the write is being copied", func() bool {
+			testlink.Eventually(t, "the write is being copied", func() bool {
 				ab.d.Mu.Lock()
 				defer ab.d.Mu.Unlock()
 				return ab.d.Taken == 1
@@ -584,7 +566,7 @@ func TestReadIntoClosed(t *testing.T) {
 				a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 				ab := connect(t, a, b)
 				mine := memory(t, b, k, size)
-				set(t, mine, noise(size))
+				testlink.Set(t, mine, testlink.Noise(size))
 				src, into, next := imported(t, a, mine), memory(t, a, k, size), memory(t, a, k, size)
 				release := b.hold()
 				defer release()
@@ -602,7 +584,7 @@ func TestReadIntoClosed(t *testing.T) {
 				if err := ab.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				testcmp.Equal(t, "what was read next", get(t, next), noise(size))
+				testcmp.Equal(t, "what was read next", testlink.Get(t, next), testlink.Noise(size))
 			})
 		}
 	}
@@ -626,7 +608,7 @@ func TestCloseWhilePeerReadsNothing(t *testing.T) {
 	if err := b.t.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(start); took > longTimeout/2 {
+	if took := time.Since(start); took > testlink.Timeout/2 {
 		t.Errorf("it took %v", took)
 	}
 }

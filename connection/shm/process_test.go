@@ -20,6 +20,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -43,13 +44,13 @@ const childSize = 4 << 20
 // child says where it is, hears where rank 0 is, copies all that it was sent back once it is
 // told to, until its input ends.
 func child(device string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), longTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testlink.Timeout)
 	defer cancel()
 	d, err := gpu.Open(device)
 	if err != nil {
 		return err
 	}
-	reg, err := registeredmem.NewRegistry(registeredmem.Options{Rank: 1, Group: [16]byte{1}, Secret: [32]byte{3}, Device: d, Timeout: longTimeout, Unmapped: true})
+	reg, err := registeredmem.NewRegistry(registeredmem.Options{Rank: 1, Group: [16]byte{1}, Secret: [32]byte{3}, Device: d, Timeout: testlink.Timeout, Unmapped: true})
 	if err != nil {
 		return err
 	}
@@ -148,8 +149,8 @@ func newProcess(t *testing.T, a *rank) *process {
 		t.Fatal(err)
 	}
 	p.mine = memory(t, a, onDevice, childSize)
-	p.say(t, "endpoint", marshal(t, a.e))
-	p.say(t, "memory", marshal(t, p.mine))
+	p.say(t, "endpoint", testlink.Marshal(t, a.e))
+	p.say(t, "memory", testlink.Marshal(t, p.mine))
 	return p
 }
 
@@ -182,13 +183,13 @@ func TestProcesses(t *testing.T) {
 	a := newRank(t, 0, Options{Lost: func(_ int, err error) { t.Errorf("Lost says %v", err) }})
 	p := newProcess(t, a)
 	src := memory(t, a, onDevice, childSize)
-	data := noise(childSize)
-	set(t, src, data)
+	data := testlink.Noise(childSize)
+	testlink.Set(t, src, data)
 	if err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	p.say(t, "copy", nil)
-	testcmp.Equal(t, "what came back", get(t, p.mine), data)
+	testcmp.Equal(t, "what came back", testlink.Get(t, p.mine), data)
 	p.in.Close()
 	if err := p.cmd.Wait(); err != nil {
 		t.Error(err)
@@ -229,7 +230,7 @@ func TestKilled(t *testing.T) {
 	if err := p.to.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "no ring is left", func() bool { return mappedRings(t) == rings })
+	testlink.Eventually(t, "no ring is left", func() bool { return mappedRings(t) == rings })
 }
 
 // mappedRings returns how many rings this process maps.
@@ -257,7 +258,7 @@ func TestStopped(t *testing.T) {
 	if err := errors.Join(p.to.Close(), p.mine.Close(), a.reg.Close(), a.t.Close()); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(start); took > longTimeout/2 {
+	if took := time.Since(start); took > testlink.Timeout/2 {
 		t.Errorf("closing took %v", took)
 	}
 }
