@@ -1,13 +1,13 @@
-// Groups of sends and receives: any number of messages between a rank and its peers, of any
-// sizes and alignments, in one kernel. Each rank knows its own messages only. Those from one
-// rank to another are received in the order in which they were sent, also across kernels. Those
-// between ranks of a host go through boxes that threads write, those between hosts through posts. A
-// large one between ranks of a host need not: a receiver whose place for it is mapped at the sender
-// offers that, and the sender stores it there.
+// Groups of sends and receives: any number of messages between a rank and its peers, of any sizes
+// and alignments, in one kernel. Each rank knows its own messages only. A rank receives another's
+// messages in the order of their sends, also across kernels. Between ranks of a host they go
+// through boxes, which threads write; between hosts they go through posts. A large message between
+// ranks of a host may be stored at its place: if the place is mapped at the sender, the receiver
+// offers it.
 //
-// ONE_HOST is defined where all ranks are on one host, and SEVERAL_HOSTS where they are not; ONLY_LL128
-// where packets are LL128, and ONLY_LL16 where they are LL16. Each has kernels of its own, which take
-// seconds to compile.
+// ONE_HOST is defined where all ranks are on one host, and SEVERAL_HOSTS otherwise; ONLY_LL128
+// where packets are LL128, and ONLY_LL16 where they are LL16. Each has its own kernels, since
+// kernels take seconds to compile.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/posts.cuh>
 #include <mscclgo/threads.cuh>
@@ -20,9 +20,10 @@ namespace {
 constexpr uint32_t kSlots = 4;
 // kPacketSlot is the room for packets of a slot, bytes; groupPacketSlot of group.go.
 constexpr uint32_t kPacketSlot = 16 << 10;
-// kOffer is the packets of an offer: the head of a message, and its place. kOfferRoom is those of a lane's
-// two offers; groupOfferRoom of grouptable.go. With as many as there are heads, addresses in boxes are made
-// as if there were no offers: with half as many, kernels without offers needed more registers.
+// kOffer is the number of packets of an offer: the head of a message, and its place. kOfferRoom is
+// the room for a lane's two offers, in packets; groupOfferRoom of grouptable.go. It equals the room
+// for heads, so addresses in boxes are made the same way: with half of it, kernels without offers
+// needed more registers.
 constexpr uint32_t kOffer = 2, kOfferRoom = 2 * kOffer;
 // kPairsInTable is how many pairs go with the kernel's parameters; pairsInTable of grouptable.go.
 constexpr uint32_t kPairsInTable = 2 * kRanksByValue;
@@ -30,11 +31,11 @@ constexpr uint32_t kPairsInTable = 2 * kRanksByValue;
 constexpr uint32_t kMostTasks = kManyRanks ? 2 * kMaxRanks : 448;
 // kInTable is how many messages go with the kernel's parameters; inTable of group.go.
 constexpr uint32_t kInTable = 92;
-// kInStore is how many messages go with those of storeMessages; inStore of grouptable.go.
+// kInStore is how many messages go with the parameters of storeMessages; inStore of grouptable.go.
 constexpr uint32_t kInStore = 240;
 
-// Message is data of this rank that it sends, or the place of what it receives. In kernels that offer
-// places a second one follows each that is received, whose `at` is that place as the sender has it
+// Message is data that this rank sends, or the place for data that it receives. In kernels with
+// offers a second Message follows each received one: its `at` is the place as the sender has it
 // mapped, or null.
 struct Message {
   uint8_t* at;
@@ -45,40 +46,39 @@ struct Message {
 
 enum Direction : uint32_t { kSends, kReceives, kKeeps };
 
-// Pair is the messages to a peer, or from one, or from this rank to itself: these are two
-// Messages each, where the data are and where they belong.
+// Pair is the messages to a peer, or from one, or from this rank to itself. The last are two
+// Messages each: the data and their place.
 struct Pair {
   uint32_t where;  // lanes - 1 << 24 | number of the first Message
   uint32_t what;   // far << 30 | direction << 28 | peer << 20 | messages
 
   MSCCLGO_DEVICE uint32_t first() const { return where & 0xffffffu; }
   MSCCLGO_DEVICE uint32_t lanes() const { return (where >> 24) + 1; }
-  // far reports whether the peer is on another host. It is then a rank of the whole group, and
-  // otherwise one of the host's.
+  // far reports whether the peer is on another host. `peer` is then a rank of the whole group, and
+  // otherwise a rank of the host.
   MSCCLGO_DEVICE bool far() const { return (what >> 30 & 1) != 0; }
   MSCCLGO_DEVICE uint32_t direction() const { return what >> 28 & 3; }
   MSCCLGO_DEVICE uint32_t peer() const { return what >> 20 & 0xffu; }
   MSCCLGO_DEVICE uint32_t messages() const { return what & 0xfffffu; }
 };
 
-// Table is the work of a kernel. Each lane of a pair is a task, which one worker does: a block
-// or a warp. The first pairs, and the first messages, are on one line of the constant bank each, of
-// 64 bytes.
+// Table is the work of a kernel. Each lane of a pair is a task for one worker: a block or a warp.
+// The first pairs, and the first messages, are on one line of the constant bank each, of 64 bytes.
 struct Table {
   uint64_t small;       // bytes of a message that goes as packets
   uint64_t slotBytes;   // of a slot for larger ones, whole lines
   uint64_t leastLots;   // bytes of a lane's lot of a message, in packets << 32 | otherwise
-  const Message* more;  // all messages, where they or the pairs are more than the table holds
-  uint32_t lanes;       // that each rank of a host has to each
+  const Message* more;  // all messages, if they or the pairs are more than the table holds
+  uint32_t lanes;       // from each rank of a host to each
   uint32_t pairs;
   Pair some[kPairsInTable];
   uint64_t large;    // bytes of the largest message whose place is not offered
-  uint64_t piece;    // of such a message that a lane stores at a time, bytes, a multiple of a line
+  uint64_t piece;    // bytes of such a message that a lane stores at a time, a multiple of a line
   uint64_t storing;  // how many lanes of a pair store such messages
   Message messages[kInTable];
 
-  // pair returns a pair. Where they are more than kPairsInTable, all are in front of `more`, as
-  // many to a Message as it has room for.
+  // pair returns a pair. If there are more than kPairsInTable, all are at the start of `more`, as
+  // many to a Message as fit.
   MSCCLGO_DEVICE Pair pair(uint32_t i) const {
     constexpr uint32_t kEach = sizeof(Message) / sizeof(Pair);
     if (!kManyRanks || pairs <= kPairsInTable) return some[i];
@@ -88,33 +88,33 @@ struct Table {
   MSCCLGO_DEVICE const Message& message(uint32_t i) const { return more != nullptr ? more[i] : messages[i]; }
 };
 
-// Some is messages for storeMessages, and where they belong.
+// Some is messages for storeMessages, and their destination.
 struct Some {
   Message* to;
   uint32_t count;
   Message messages[kInStore];
 };
 
-// Lot is what a lane carries of a message, in lines of kLine bytes.
+// Lot is a lane's part of a message, in lines of kLine bytes.
 struct Lot {
   uint32_t from, to;  // of the message
   uint32_t piece;     // of a chunk
 
-  // chunks: the first lane has one at least, by which the receiver hears of the message.
+  // chunks: the first lane has at least one, which announces the message to the receiver.
   MSCCLGO_DEVICE uint32_t chunks(uint32_t lane) const {
     uint32_t n = (to - from + piece - 1) / piece;
     return n > 0 || lane > 0 ? n : 1;
   }
 };
 
-// Box is where the ranks of a host leave chunks for one of them, and counts for it and by it. All
-// ranks' are alike. From each other rank it has as many lanes; each is a ring of slots, of which
-// there are two kinds, for packets and for others, so that no data pass for a packet.
+// Box is where the ranks of a host leave chunks and counts for one rank, and where that keeps its
+// own counts. All boxes are alike. A box has equally many lanes from each other rank. A lane is a
+// ring of slots of two kinds, for packets and for other data, so that no data pass for a packet.
 //
 // A chunk is there when the head of its slot is: a packet with the message's type, bytes and
-// number. Lanes count their chunks at both ends, from kernel to kernel, and the receiver
-// tells the sender how many slots it has emptied. Counts are compared by their difference,
-// so they may wrap around.
+// number. Lanes count their chunks at both ends, from kernel to kernel, and the receiver writes to
+// the sender how many slots it has emptied. Counts are compared by their difference, so they may
+// wrap around.
 struct Box {
   uint8_t* at;
   uint32_t ranks, lanes;
@@ -127,9 +127,9 @@ struct Box {
   MSCCLGO_DEVICE LL16Packet* heads(uint32_t ring) const {
     return reinterpret_cast<LL16Packet*>(at) + uint64_t(ring) * kSlots;
   }
-  // offer is what the peer offers for a message that this rank sends it by a lane. Messages take turns with
-  // two. This rank empties it before it announces that it has stored the message, or sent it by slots: then
-  // the peer may make the offer for the message after the next.
+  // offer is the peer's offer for a message that this rank sends by a lane. There are two, for
+  // messages in turn. This rank empties the offer before it announces that it has stored the
+  // message, or sent it by slots: then the peer may make the offer for the message after the next.
   MSCCLGO_DEVICE LL16Packet* offer(uint32_t ring, uint64_t number) const {
     return heads(ranks * lanes) + uint64_t(ring) * kOfferRoom + number % 2 * kOffer;
   }
@@ -144,17 +144,17 @@ struct Box {
   MSCCLGO_DEVICE uint64_t* emptied(uint32_t ring) const { return counts() + ring; }
   MSCCLGO_DEVICE uint64_t* sent(uint32_t ring) const { return emptied(ranks * lanes + ring); }
   MSCCLGO_DEVICE uint64_t* received(uint32_t ring) const { return sent(ranks * lanes + ring); }
-  // copied counts the chunks received up to the last that was not packets, or a head, alone.
+  // copied counts the chunks received up to the last one with other data than packets and heads.
   MSCCLGO_DEVICE uint64_t* copied(uint32_t ring) const { return received(ranks * lanes + ring); }
-  // awaited counts the messages from this rank that the peer has called for.
+  // awaited counts the messages from this rank for which the peer has called.
   MSCCLGO_DEVICE uint64_t* awaited(uint32_t peer) const { return counts() + 4 * ranks * lanes + peer; }
   // number counts the messages to a peer, or from one, before a launch. Launches use two
   // in turn, as blocks may begin when others have ended.
   MSCCLGO_DEVICE uint64_t* number(uint64_t launch, uint32_t direction, uint32_t peer) const {
     return awaited(ranks) + ((launch % 2) * 2 + direction) * ranks + peer;
   }
-  // numberNow is the launch's. That may still be on its way from memory, so both are loaded, of
-  // which end() may write the other.
+  // numberNow is this launch's number. Which of the two it is may still be on its way from memory,
+  // so both are loaded; end() may write the other.
   MSCCLGO_DEVICE uint64_t numberNow(uint64_t launch, uint32_t direction, uint32_t peer) const {
     uint64_t even = load<Scope::Device, Order::Relaxed>(number(0, direction, peer)),
              odd = load<Scope::Device, Order::Relaxed>(number(1, direction, peer));
@@ -177,21 +177,20 @@ struct Box {
 };
 
 #if !defined(SEVERAL_HOSTS)
-// Near is what a rank has for messages between hosts where there is one host: nothing.
+// Near stands for Far where there is one host: it does nothing.
 struct Near {
   static constexpr bool kFar = false;
 
-  // rankOf returns a rank of the host as one of the whole group.
+  // rankOf returns a rank of the host as a rank of the whole group.
   MSCCLGO_DEVICE uint32_t rankOf(uint32_t near) const { return near; }
 };
 #endif
 
 #if !defined(ONE_HOST)
-// Hosts is what a rank has for messages between several hosts, in its device memory; groupHostsOf
-// of grouphosts.go. A pair of ranks of different hosts has one lane, whose chunks are pieces of posts.
-// Each signal that a rank has waited for is of one: an answer to a chunk that it has sent, or a chunk
-// that it has received. A kernel ends when it has all answers, so the channels count the chunks
-// from kernel to kernel.
+// Hosts is a rank's state for messages between hosts, in its device memory; groupHostsOf of
+// grouphosts.go. A pair of ranks of different hosts has one lane, whose chunks are pieces of posts.
+// Each signal is for one chunk: the answer to a chunk sent, or a chunk received. A kernel ends when
+// it has all answers, so the channels count the chunks from kernel to kernel.
 struct Hosts {
   Posts posts;
   uint64_t* numbers;      // counts of the messages to each rank, and then from each
@@ -224,17 +223,17 @@ struct Far {
     return {0, lines, piece};
   }
 
-  // answered reports whether of the chunks that were sent, so many at most have no answer. One
-  // thread of the kernel calls it for a pair, as for arrived(). It acquires at system scope that the
-  // peer has read the others.
+  // answered reports whether at most so many of the chunks sent have no answer. One thread of the
+  // kernel calls it for a pair, as for arrived(). It acquires the peer's reads of the others at
+  // system scope.
   MSCCLGO_DEVICE bool answered(const Pair& pair, uint64_t sent, uint64_t most) const {
     while (int64_t(sent - chunks(pair)) > int64_t(most))
       if (!channel(pair).poll()) return false;
     return true;
   }
 
-  // arrived reports whether a pair's next chunk is there, which it then acquires at system scope, and
-  // sets its head. The chunk must then be received.
+  // arrived reports whether a pair's next chunk is there. If so, it acquires the chunk at system
+  // scope, and sets its head; the chunk must then be received.
   MSCCLGO_DEVICE bool arrived(const Pair& pair, uint64_t chunk, uint64_t& head) const {
     if (!channel(pair).poll()) return false;
     head = *hosts.posts.arrived(pair.peer(), chunk);
@@ -254,23 +253,23 @@ struct Far {
 constexpr uint64_t kFlags = uint64_t(1) << 31;
 MSCCLGO_DEVICE uint32_t flagOf(uint64_t chunk) { return uint32_t(chunk % kFlags) + 1; }
 
-// Stage is what is next of a task's message. One that is not large, or not of two ranks of a host, has
-// kChunks alone: its chunks in slots. The lanes of a large one begin with a chunk that is a head and no
-// data (kCall), by which the receiver compares the message, while the receiver's offer is on its way, which
-// the sender awaits (kAwaitOffer). It then goes by slots, or is stored where it belongs (kPlace), behind
-// which a second such chunk follows.
+// Stage is the next step of a task's message. A message that is not large, or goes to another host,
+// has kChunks alone: its chunks in slots. The lanes of a large one begin with a chunk that is a
+// head without data (kCall); the receiver compares the message by it. The sender then awaits the
+// receiver's offer (kAwaitOffer). The message goes by slots, or is stored at its place (kPlace).
+// After that, a second head without data follows.
 enum Stage : uint8_t { kChunks, kCall, kAwaitOffer, kPlace };
 
-// Task is how far a worker has come with a lane of a pair. Its addresses are made while the kernel
-// before ends; tasks of far pairs have none.
+// Task is a worker's progress in a lane of a pair. Its addresses are made while the kernel before
+// ends; tasks of far pairs have none.
 struct Task {
   uint64_t chunk;     // of the lane, the next one
   uint64_t number;    // of the pair's first message
-  uint64_t seen;      // of a send, slots that were free again at the last look; else the chunk's head
+  uint64_t seen;      // of a send, slots free again at the last look; else the chunk's head
   LL16Packet* heads;  // of the ring, here or at the peer
   union {
     uint8_t* packets;  // its slots for packets
-    uint8_t* place;    // of a send in kPlace, what the peer has offered
+    uint8_t* place;    // of a send in kPlace, the peer's offer
   };
   uint64_t* emptied;  // at the sender
   uint16_t pair;
@@ -280,11 +279,11 @@ struct Task {
   uint32_t step;     // of the message's lot
   Lot lot;
   uint8_t lane;
-  uint8_t packed;  // chunks in a row that were packets or heads alone, kSlots at most; of a receive
+  uint8_t packed;  // of a receive, chunks in a row of packets or heads alone, kSlots at most
   bool ready, stuck;
 };
 
-// Tasks are those of a block's workers.
+// Tasks are the tasks of a block's workers.
 struct Tasks {
   Task task[kMostTasks];
   uint32_t state[32];          // of each worker
@@ -297,12 +296,12 @@ constexpr bool kOneWorker = false;
 template <>
 constexpr bool kOneWorker<BlockThreads> = true;
 
-// Worker does some of the tasks, a chunk at a time of each that is ready. It waits only when
-// none is, for any of them, so that sends and receives cannot hold each other up, whatever
-// their order is and however few workers there are.
+// Worker does some of the tasks, a chunk of each ready one at a time. It waits only when none is
+// ready, and then for any of them. So sends and receives cannot block each other, whatever their
+// order and however few workers there are.
 //
-// Places is whether there may be large messages between ranks of a host. Kernels without them know
-// nothing of offers.
+// Places is whether there may be large messages between ranks of a host. Other kernels have no
+// offers.
 template <class Threads, class Packet, class Reach, bool Places>
 class Worker {
  public:
@@ -320,8 +319,8 @@ class Worker {
     Threads::sync();
   }
 
-  // Brief is the one task of a block, where that is one chunk of packets: what a thread has of it.
-  // A thread looks at the head and at its own packets together, and stores them by itself.
+  // Brief is a thread's part of the block's one task, if that is one chunk of packets. A thread
+  // looks at the head and at its own packets together, and stores them itself.
   struct Brief {
     Packet* packets;  // the thread's first one of slot 0
     uint8_t* at;      // of the message, for that packet
@@ -332,7 +331,7 @@ class Worker {
     static constexpr uint32_t kMost = 2;
   };
 
-  // brief returns the worker's task as a brief one, if it is. All of its threads call it.
+  // brief returns the worker's task as a Brief, if it is one. All of its threads call it.
   MSCCLGO_DEVICE Brief brief() const {
     Brief b{};
     if (!kOneWorker<Threads> || Places || count_ != 1) return b;
@@ -355,9 +354,9 @@ class Worker {
 
   enum Outcome : uint32_t { kDone, kNotBrief, kBroken };
 
-  // exchange sends or receives a brief task's chunk. Each of the worker's threads calls it and has a
-  // result of its own. Where one has kNotBrief nothing has been counted or written, and run() does
-  // the task.
+  // exchange sends or receives a brief task's chunk. Each of the worker's threads calls it and gets
+  // its own result. If one is kNotBrief nothing has been counted or written, and run() does the
+  // task.
   MSCCLGO_DEVICE Outcome exchange(const Brief& b, uint64_t launch) const {
     constexpr uint32_t kPayload = Piece<Packet>::kPayload;
     Task& task = tasks_[0];
@@ -365,7 +364,7 @@ class Worker {
     const bool sends = pair.direction() == kSends;
     const uint32_t lane = Threads::thread() % kThreads;
     Piece<Packet> pieces[Brief::kMost];
-    // What is sent is loaded before the counts are there.
+    // The data to send are loaded before the counts are there.
     if (sends) {
 #pragma unroll
       for (uint32_t k = 0; k < Brief::kMost; ++k) {
@@ -373,7 +372,7 @@ class Worker {
         if (k < b.count) pieces[k].load(b.at + at, b.left - at, lane);
       }
     }
-    // One thread loads the counts: those of all lanes are on a few lines, where many loads queue up.
+    // One thread loads the counts: all lanes' counts are on a few lines, where many loads queue up.
     if (Threads::thread() == 0) learn(task, pair, launch);
     Threads::sync();
     const uint32_t flag = flagOf(task.chunk), slot = uint32_t(task.chunk % kSlots);
@@ -382,8 +381,9 @@ class Worker {
     Watch watch = group_.watch;
     watch.peer = rankOf(pair);
     if (sends) {
-      // No fence: only packets go into the slot, stored behind this branch. The load of the count that
-      // it looks at has returned before the barrier, so the peer has read what was there; see giveBack().
+      // No fence: only packets go into the slot, stored after this branch. The load of its count
+      // has returned before the barrier, so the peer has read the slot's old packets; see
+      // giveBack().
       if (!hasRoom(task)) return kNotBrief;
       if (Threads::thread() == 0) announce(task, head);
 #pragma unroll
@@ -414,9 +414,9 @@ class Worker {
     return kDone;
   }
 
-  // end counts a brief task's chunk, behind a barrier that all threads have reached with kDone. One
-  // thread calls it. The next kernel that receives by the lane gives the slot back: this one would end
-  // only when the peer has heard of that.
+  // end counts a brief task's chunk, after a barrier that all threads have reached with kDone. One
+  // thread calls it. The next kernel that receives by the lane gives the slot back: in this kernel
+  // a store to the peer would delay its end.
   MSCCLGO_DEVICE void end() const { *done(tasks_[0], pairOf(tasks_[0])) = tasks_[0].chunk + 1; }
 
   // run does the tasks, and reports whether no wait has failed. launch is the number of the
@@ -451,9 +451,9 @@ class Worker {
     return kThreads == 1 ? ok : __all_sync(0xffffffffu, ok) != 0;
   }
 
-  // turn returns the first task that the calling thread begins. Where there are offers, tasks one after
-  // another are for different warps: threads of one warp that begin a send and a receive would wait for each
-  // other, and so would the peer, for the offer.
+  // turn returns the first task that the calling thread begins. With offers, consecutive tasks are
+  // for different warps: threads of one warp that begin a send and a receive would wait for each
+  // other, and the peer for the offer.
   MSCCLGO_DEVICE static uint32_t turn() {
     const uint32_t thread = Threads::thread(), warps = Threads::threads() / 32;
     return Places ? thread % 32 * warps + thread / 32 : thread;
@@ -476,8 +476,8 @@ class Worker {
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
   MSCCLGO_DEVICE Pair pairOf(const Task& t) const { return table_.pair(t.pair); }
 
-  // storing returns how many lanes of a pair store messages where they belong: of one that sends, those that
-  // may, and of one that receives none.
+  // storing returns how many lanes of a pair may store messages at their place: none of a receiving
+  // pair.
   MSCCLGO_DEVICE uint32_t storing(const Pair& pair) const {
     if (!Places || pair.direction() == kReceives) return 0;
     const uint32_t lanes = pair.lanes(), most = uint32_t(table_.storing);
@@ -524,7 +524,7 @@ class Worker {
     task = {};
     task.pair = uint16_t(p), task.lane = uint8_t(lane);
     if (isNear(pair)) {
-      // The receiver has the ring, and tells the sender what it has emptied.
+      // The receiver has the ring, and writes to the sender how many slots it has emptied.
       bool sends = pair.direction() == kSends;
       Box receivers = box(sends ? pair.peer() : group_.rank),
           senders = box(sends ? group_.rank : pair.peer());
@@ -535,9 +535,9 @@ class Worker {
     find(task, pair);
   }
 
-  // learn sets how far the task's lane and pair are, in boxes. One thread calls it.
+  // learn reads how far the task's lane and pair are, in boxes. One thread calls it.
   MSCCLGO_DEVICE void learn(Task& task, const Pair& pair, uint64_t launch) const {
-    // Loaded before any is stored in the task, for which the next would wait.
+    // All loads before the first store to the task: a load after it would wait.
     bool sends = pair.direction() == kSends;
     const uint64_t* other = sends ? task.emptied : own().copied(own().ring(pair.peer(), task.lane));
     uint64_t chunk = *done(task, pair), seen = load<Scope::System, Order::Relaxed>(other);
@@ -545,11 +545,12 @@ class Worker {
     task.chunk = chunk, task.number = number, task.seen = seen;
     if (sends) return;
     task.packed = uint8_t(chunk - seen < kSlots ? chunk - seen : kSlots);
-    // A brief task did not, see end(). Its kernel has ended (awaitPrevious), and with it its loads.
+    // A brief task did not give back its slot, see end(). Its kernel has ended (awaitPrevious), and
+    // so have its loads.
     if (task.packed > 0) giveBack(task, chunk);
   }
 
-  // begin learns how far the task's lane and pair are.
+  // begin reads how far the task's lane and pair are.
   MSCCLGO_DEVICE void begin(Task& task, uint64_t launch) const {
     const Pair pair = pairOf(task);
     if (isNear(pair)) {
@@ -568,18 +569,18 @@ class Worker {
     if (task.message == pair.messages()) task.ready = false, end(task, pair);
   }
 
-  // done returns where chunks of a lane to or from the peer are counted, of the task's direction.
+  // done returns the count of chunks of a lane to or from the peer, in the task's direction.
   MSCCLGO_DEVICE uint64_t* done(const Task& task, const Pair& pair) const {
     uint32_t ring = own().ring(pair.peer(), task.lane);
     return pair.direction() == kSends ? own().sent(ring) : own().received(ring);
   }
 
-  // hasRoom reports whether a slot to send by was free when it was last looked at.
+  // hasRoom reports whether a slot to send by was free at the last look.
   MSCCLGO_DEVICE static bool hasRoom(const Task& task) {
     return int64_t(task.chunk - task.seen) < int64_t(kSlots);
   }
 
-  // find goes on to the next message of which the lane has a lot. One thread calls it.
+  // find goes on to the next message with a lot for the lane. One thread calls it.
   MSCCLGO_DEVICE void find(Task& task, const Pair& pair) const {
     for (; task.message < pair.messages(); ++task.message) {
       task.step = 0;
@@ -595,9 +596,9 @@ class Worker {
     return Places && isNear(pair) && bytes > table_.large;
   }
 
-  // open begins the task's message where that is large: of one that it sends it announces the first
-  // chunk, if there is room, and of one that it receives it makes the offer, unless that was made ahead. It
-  // also offers the place of the next message, so that the sender goes on without a trip between them. One
+  // open begins the task's message if that is large. For a send it announces the first chunk, if
+  // there is room. For a receive it makes the offer, unless that was made ahead, and offers the
+  // place of the next message too, so that the sender goes on without a trip between them. One
   // thread calls it.
   MSCCLGO_DEVICE void open(Task& task, const Pair& pair, bool ahead) const {
     if (!Places || task.message == pair.messages() || task.stage != kCall) return;
@@ -620,9 +621,9 @@ class Worker {
     task.stage = kAwaitOffer;
   }
 
-  // offer offers the sender the place of message i of the pair, or tells it that there is none. One thread
-  // calls it, when the task is done with message i - 2. It releases nothing: kernels that have read the place
-  // have ended, and this one does not.
+  // offer offers the sender the place of message i of the pair, or says that there is none. One
+  // thread calls it, when the task is done with message i - 2. It releases nothing: kernels that
+  // have read the place have ended, and this one does not read it.
   MSCCLGO_DEVICE void offer(const Task& task, const Pair& pair, uint32_t i) const {
     const Message& message = messageOf(pair, i);
     const Box senders = box(pair.peer());
@@ -634,22 +635,25 @@ class Worker {
       packets[k].write(make_uint2(uint32_t(words[k]), uint32_t(words[k] >> 32)), flagOf(number));
   }
 
-  // placeOf returns where the sender finds the place of a message that this rank receives, or null.
+  // placeOf returns the sender's address of the place of a message that this rank receives, or
+  // null.
   MSCCLGO_DEVICE static uint8_t* placeOf(const Message& message) { return (&message)[1].at; }
 
-  // offerFor is what the peer offers for the message that the task sends.
+  // offerFor is the peer's offer for the message that the task sends.
   MSCCLGO_DEVICE LL16Packet* offerFor(const Task& task, const Pair& pair) const {
     return own().offer(own().ring(pair.peer(), task.lane), task.number + task.message);
   }
 
-  // empty empties the task's offer. One thread calls it, and later announces a chunk behind a release.
+  // empty empties the task's offer. One thread calls it, and later announces a chunk after a
+  // release.
   MSCCLGO_DEVICE void empty(const Task& task, const Pair& pair) const {
     uint64_t* words = offerFor(task, pair)->words;
     for (uint32_t k = 0; k < kOffer * 2; ++k) store<Scope::System, Order::Relaxed>(words + k, uint64_t(0));
   }
 
-  // decided reports whether the peer has offered a place for the task's message, or said that there is none.
-  // Where it expects another message it will tell so itself, and nothing is stored. One thread calls it.
+  // decided reports whether the peer has offered a place for the task's message, or said that there
+  // is none. If the peer expects another message it reports that itself, and nothing is stored. One
+  // thread calls it.
   MSCCLGO_DEVICE bool decided(Task& task, const Pair& pair) const {
     const LL16Packet* packets = offerFor(task, pair);
     const uint32_t flag = flagOf(task.number + task.message);
@@ -674,7 +678,7 @@ class Worker {
     return true;
   }
 
-  // end counts what a task has done. One thread calls it.
+  // end stores the counts of a task. One thread calls it.
   MSCCLGO_DEVICE void end(const Task& task, const Pair& pair) const {
     if constexpr (Reach::kFar) {
       if (pair.far()) {
@@ -695,7 +699,7 @@ class Worker {
     next(task);
   }
 
-  // next goes on to the next message, of a task that is done with one. One thread calls it.
+  // next goes on to the next message, when a task is done with one. One thread calls it.
   MSCCLGO_DEVICE void next(Task& task) const {
     const Pair pair = pairOf(task);
     const bool large = Places && isLarge(pair, messageOf(task).bytes());
@@ -768,16 +772,16 @@ class Worker {
     return result == WaitResult::Done ? state : uint32_t(kFailed);
   }
 
-  // isOver reports whether nothing is left to wait for of a task whose chunks are done: of one that
-  // sends to another host there may be answers.
+  // isOver reports whether a task whose chunks are done has nothing left to wait for: a send to
+  // another host may wait for answers.
   MSCCLGO_DEVICE bool isOver(const Task& task, const Pair& pair) const {
     if constexpr (Reach::kFar)
       return !pair.far() || pair.direction() != kSends || reach_.answered(pair, task.chunk, 0);
     return true;
   }
 
-  // isReady reports whether the task's next chunk can be sent, or is there. What the peer did
-  // before is then visible to the thread (acquire at system scope), but for a send in kPlace.
+  // isReady reports whether the task's next chunk can be sent, or is there. The peer's earlier work
+  // is then visible to the thread (acquire at system scope), but not for a send in kPlace.
   MSCCLGO_DEVICE bool isReady(Task& task, const Pair& pair) const {
     if (pair.direction() == kKeeps) return true;
     if constexpr (Reach::kFar) {
@@ -791,9 +795,9 @@ class Worker {
           if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
           return false;
         }
-        // There is room for its last chunk still. No fence: who made the offer has nothing to order before
-        // it (see offer()), no slot is written, and the last head is announced behind a fence, whatever
-        // the load of the count acquired.
+        // There is room for its last chunk still. No fence: the peer orders nothing before its
+        // offer (see offer()), no slot is written, and the last head is announced after a fence,
+        // whatever the load of the count acquired.
         if (task.stage == kPlace) return true;
       }
       if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
@@ -808,7 +812,7 @@ class Worker {
     return true;
   }
 
-  // arrived reports whether the head of the next chunk that the task receives is there, and keeps it.
+  // arrived reports whether the head of the task's next chunk is there, and keeps it.
   MSCCLGO_DEVICE static bool arrived(Task& task) {
     uint2 head;
     if (!task.heads[task.chunk % kSlots].tryRead(flagOf(task.chunk), head)) return false;
@@ -816,8 +820,8 @@ class Worker {
     return true;
   }
 
-  // hear ends chunks of large messages that are a head and no data, of which one is there: the worker's
-  // other threads have nothing to do for them. It reports whether the next chunk is there and is for
+  // hear ends chunks of large messages that are a head without data. One has arrived; the worker's
+  // other threads have nothing to do for it. It reports whether the next chunk is there and is for
   // step(). One thread calls it.
   MSCCLGO_DEVICE bool hear(Task& task, const Pair& pair) const {
     do {
@@ -830,11 +834,11 @@ class Worker {
     return true;
   }
 
-  // heard ends a chunk of a large message that is a head and no data, and whose slot was cleared or not. One
+  // heard ends a chunk that is a head without data; cleared says whether its slot was cleared. One
   // thread calls it.
   MSCCLGO_DEVICE void heard(Task& task, bool cleared) const {
-    // Nothing was read from the slot, so that it is given back as that of packets is: there is no load that
-    // a peer's store could overtake. What was read from slots before was given back by a release.
+    // Nothing was read from the slot, so it is given back like a slot of packets: there is no load
+    // that a peer's store could overtake. Slots that were read before were given back by a release.
     if (cleared) {
       task.packed = 0;
     } else if (task.packed < kSlots) {
@@ -848,13 +852,13 @@ class Worker {
     }
   }
 
-  // Part is what a chunk carries.
+  // Part is the data of a chunk.
   struct Part {
     uint8_t* at;
     uint64_t bytes;
   };
 
-  // partOf returns that of a task's next chunk.
+  // partOf returns the part of a task's next chunk.
   MSCCLGO_DEVICE static Part partOf(const Task& task, const Message& message) {
     uint64_t from = (task.lot.from + uint64_t(task.step) * task.lot.piece) * kLine;
     uint64_t end = from + task.lot.piece * kLine;
@@ -863,8 +867,8 @@ class Worker {
     return {message.at + from, end - from};
   }
 
-  // headOf is what the head of a message's chunks holds: the low bits of its number among
-  // those of the pair, then its type and bytes.
+  // headOf returns the head of a message's chunks: the low bits of its number in the pair, then its
+  // type and bytes.
   MSCCLGO_DEVICE static uint64_t headOf(const Task& task, const Message& message) {
     return headOf(task.number + task.message, message);
   }
@@ -872,8 +876,8 @@ class Worker {
     return number << Elements::kBits | message.what;
   }
 
-  // step does a chunk. All of the worker's threads call it. It is false if a wait failed. Its
-  // parts end with a barrier, behind which only the first thread looks at the task.
+  // step does a chunk. All of the worker's threads call it. It is false if a wait failed. Its parts
+  // end with a barrier; after that only the first thread looks at the task.
   MSCCLGO_DEVICE bool step(Task& task) const {
     const Message& message = messageOf(task);
     if constexpr (Places) {
@@ -899,12 +903,12 @@ class Worker {
     return ok;
   }
 
-  // stepLarge is step for a large message that does not go by slots, or not yet.
+  // stepLarge is step for a large message not by slots, or not yet.
   MSCCLGO_DEVICE bool stepLarge(Task& task, const Message& message) const {
     const Pair pair = pairOf(task);
     if (pair.direction() == kReceives) {
       if (task.seen != headOf(task, message)) return mismatch(task, message);
-      // The chunk has nothing in its slot, where packets of long ago may be.
+      // The chunk has nothing in its slot, but old packets may be there.
       const bool cleared = clear(task.chunk, packets(task));
       Threads::sync();
       if (Threads::thread() == 0) heard(task, cleared);
@@ -931,13 +935,13 @@ class Worker {
     return true;
   }
 
-  // storePiece stores the task's next piece of a message in the place that the peer has offered, and
-  // reports whether it was the last one. All of the worker's threads call it. The lanes of a pair sweep
-  // the message together: by turns they store words of the same stretch, for which links are faster than
-  // for stores to as many stretches as there are lanes.
+  // storePiece stores the task's next piece of a message in the place that the peer has offered,
+  // and reports whether it was the last one. All of the worker's threads call it. The lanes of a
+  // pair go through the message together: they store words of the same stretch in turn. Links are
+  // faster so than with a stretch for each lane.
   __device__ __noinline__ bool storePiece(const Task& task, const Pair& pair, const Message& message) const {
     const uint64_t bytes = message.bytes();
-    // The lanes that have lots, of which all but the last are as long as the first one's.
+    // The lanes with lots. All lots but the last are as long as the first.
     const Lot first = lotOf(pair, bytes, 0);
     uint32_t lanes = (uint32_t(divideUp(bytes, kLine)) + first.to - 1) / first.to;
     if (lanes > table_.storing) lanes = uint32_t(table_.storing);
@@ -950,8 +954,8 @@ class Worker {
   }
 
   // send writes a chunk to the peer's box, or has the host send it to another host. It is false if
-  // the group has failed. In a box the head goes ahead of packets, for which the receiver then waits,
-  // but for no more than these stores; it follows other data, and releases at system scope.
+  // the group has failed. In a box the head goes before packets, and the receiver then waits for
+  // these stores alone. It goes after other data, and releases at system scope.
   MSCCLGO_DEVICE bool send(const Task& task, const Message& message, const uint8_t* src, uint64_t n) const {
     if constexpr (Reach::kFar) {
       if (pairOf(task).far())
@@ -981,8 +985,8 @@ class Worker {
                                           flagOf(task.chunk));
   }
 
-  // packets returns the slot of the task's chunk for packets, and bytes that for other data, in the
-  // receiver's box.
+  // packets returns the slot of the task's chunk for packets, and bytes the slot for other data, in
+  // the receiver's box.
   MSCCLGO_DEVICE static uint8_t* packets(const Task& task) {
     return task.packets + task.chunk % kSlots * kPacketSlot;
   }
@@ -1021,15 +1025,16 @@ class Worker {
     return ok;
   }
 
-  // giveBack tells the sender that the slots of the chunks before this one are free. One thread calls it,
-  // when task.packed counts those of packets or heads alone up to there.
+  // giveBack gives the slots of the chunks before this one back to the sender. One thread calls it,
+  // when task.packed counts the chunks of packets or heads alone up to there.
   MSCCLGO_DEVICE static void giveBack(const Task& task, uint64_t chunk) {
     if (task.packed == kSlots) {
       // Each thread has branched on the flags of its packets, which its loads returned with the
-      // data, and a barrier has come after, or the end of a kernel. GPUs do not store ahead of a branch,
-      // though PTX's memory model alone does not promise it, so nothing is left that the peer could
-      // overwrite. A fence would wait for the copy to dst as well. The peer may see this count and none
-      // before, so the chunks in all slots were packets, or heads alone.
+      // data, and a barrier or the end of a kernel has come after. GPUs do not store ahead of a
+      // branch, though PTX's memory model alone does not promise it. So all loads are done, and the
+      // peer can overwrite nothing that is still to be read. A fence would wait for the copy to dst
+      // as well. The peer may see this count and none before, so the chunks in all slots were
+      // packets, or heads alone.
       store<Scope::System, Order::Relaxed>(task.emptied, chunk);
     } else {
       store<Scope::System, Order::Release>(task.emptied, chunk);
@@ -1039,8 +1044,8 @@ class Worker {
   // isLast reports whether a chunk is the last one of its slot before the flags repeat.
   MSCCLGO_DEVICE static bool isLast(uint64_t chunk) { return chunk % kFlags >= kFlags - kSlots; }
 
-  // clear empties a slot before the flags repeat, as a packet that was not overwritten since
-  // would pass for a new one. It reports whether it has.
+  // clear empties a slot before the flags repeat, as an old packet would pass for a new one. It
+  // reports whether it has.
   MSCCLGO_DEVICE bool clear(uint64_t chunk, uint8_t* slot) const {
     if (!isLast(chunk)) return false;
     for (uint32_t i = Threads::thread(); i < kPacketSlot / 8; i += Threads::threads())
@@ -1049,9 +1054,9 @@ class Worker {
     return true;
   }
 
-  // mismatch reports that what the peer sends is not what this rank receives, before anything
-  // is written. Lanes but the first may see another message than theirs, if sizes differ; then
-  // the first sees the same of that size.
+  // mismatch reports that the peer sends other data than this rank receives, before anything is
+  // written. If sizes differ, lanes but the first may see another message than theirs; then the
+  // first lane sees the mismatch too.
   MSCCLGO_DEVICE bool mismatch(Task& task, const Message& message) const {
     if (Threads::thread() == 0) {
       task.stuck = true;
@@ -1070,7 +1075,7 @@ class Worker {
   }
 
   // isNear reports whether a pair's messages go through boxes, and isFar whether they go through
-  // posts, which the compiler knows to be false where there is one host.
+  // posts. On one host the compiler knows that isFar is false.
   MSCCLGO_DEVICE static bool isNear(const Pair& pair) { return pair.direction() != kKeeps && !isFar(pair); }
   MSCCLGO_DEVICE static bool isFar(const Pair& pair) { return Reach::kFar && pair.far(); }
   // rankOf returns the peer of a pair as a rank of the whole group.
@@ -1087,10 +1092,10 @@ class Worker {
   uint32_t count_, all_ = 0;
 };
 
-// Calls is what the ranks of a host tell each other of this kernel's messages, and count: a send ends
-// only when the peer has called for its message, so that one that has no receive ends by the deadline. That
-// costs no trip more where ranks send to each other. Those on other hosts answer each chunk, and
-// tasks count their messages. The threads of the first block make one and call it.
+// Calls exchanges and counts the messages of this kernel between the ranks of a host. A send ends
+// only when the peer has called for its message, so a send without a receive ends by the deadline.
+// This costs no extra trip if ranks send to each other. Ranks on other hosts answer each chunk, and
+// tasks count their messages. The threads of the first block make an object and call it.
 template <class Reach>
 class Calls {
  public:
@@ -1098,7 +1103,7 @@ class Calls {
                        const Reach& reach, Tasks& tasks, uint64_t launch)
       : group_(group), boxes_(boxes), table_(table), reach_(reach), tasks_(tasks), launch_(launch) {}
 
-  // begin tells the peers what this rank receives.
+  // begin writes to the peers how many messages this rank receives.
   MSCCLGO_DEVICE void begin() const {
     forPairs([&](uint32_t p, const Pair& pair) {
       uint64_t all = own().numberNow(launch_, pair.direction(), pair.peer()) + pair.messages();
@@ -1106,13 +1111,13 @@ class Calls {
       if (pair.direction() == kReceives)
         store<Scope::System, Order::Relaxed>(box(pair.peer()).awaited(group_.rank), all);
     });
-    // The next launch's counts, of which end() changes those of the pairs.
+    // The next launch's counts; end() changes the pairs' ones.
     for (uint32_t i = blockDim.x - 1 - threadIdx.x; i < 2 * group_.size; i += blockDim.x)
       store<Scope::Device, Order::Relaxed>(own().number(launch_ + 1, 0, i), own().numberNow(launch_, 0, i));
   }
 
-  // matched waits until the peers have called for all that this rank sends. Each thread has a
-  // result of its own.
+  // matched waits until the peers have called for all that this rank sends. Each thread gets its
+  // own result.
   MSCCLGO_DEVICE bool matched() const {
     bool ok = true;
     forPairs([&](uint32_t p, const Pair& pair) {
@@ -1128,7 +1133,7 @@ class Calls {
     return ok;
   }
 
-  // end counts the messages, behind a barrier.
+  // end counts the messages, after a barrier.
   MSCCLGO_DEVICE void end() const {
     forPairs([&](uint32_t p, const Pair& pair) {
       store<Scope::Device, Order::Relaxed>(own().number(launch_ + 1, pair.direction(), pair.peer()),
@@ -1164,7 +1169,7 @@ template <class Threads, class Packet, bool Places, class Reach>
 MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
                           const Reach& reach) {
   __shared__ Tasks tasks;
-  // What the parameters hold is looked at while the kernel before ends.
+  // The parameters are read while the kernel before ends.
   if (table.more != nullptr) awaitPrevious();
   Worker<Threads, Packet, Reach, Places> worker(group, boxes, table, reach, tasks);
   auto brief = worker.brief();
@@ -1176,7 +1181,7 @@ MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, con
   bool done = false;
   if (brief.is) {
     auto outcome = worker.exchange(brief, launch);
-    // What is not sent yet is not waited for: a peer may call for what this rank sends only then.
+    // matched() comes after the sends: a peer may call for messages only then.
     bool ok = outcome != worker.kBroken && (outcome != worker.kDone || blockIdx.x != 0 || calls.matched());
     done = blockAll(ok && outcome == worker.kDone);
     if (!done && !blockAll(ok)) return;
@@ -1189,28 +1194,28 @@ MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, con
     if (!blockAll(ok)) return;
   }
   if (blockIdx.x == 0) calls.end();
-  // Every block counts the launch, also for those that were not launched.
+  // Every block counts the launch, also for blocks that were not launched.
   for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
     own.launches()[b] = launch + 1;
 }
 
 }  // namespace
 
-// storeMessages writes messages that do not go with a group's kernel to where that finds them:
-// kernels of a stream see what those before wrote. One block of any threads.
+// storeMessages writes messages to device memory that do not fit the parameters of a group's
+// kernel. That kernel comes next in the stream, and so sees them. One block of any threads.
 extern "C" __global__ void storeMessages(__grid_constant__ const Some some) {
   for (uint32_t i = threadIdx.x; i < some.count; i += blockDim.x) some.to[i] = some.messages[i];
 }
 
-// boxes holds each rank's box, of zeros before its first kernel. Ranks of a host agree on the packets
-// and the numbers of the table but its messages, and may differ in their numbers of blocks
-// and threads, of whole warps. Kernels of one rank follow each other.
+// boxes holds each rank's box, of zeros before its first kernel. Ranks of a host agree on the
+// packets and on the table's numbers, except its messages. They may have different numbers of
+// blocks and of threads, in whole warps. Kernels of one rank follow each other.
 #define PARAMETERS                                                                      \
   __grid_constant__ const GroupHandle handle, __grid_constant__ const PeerMemory boxes, \
       __grid_constant__ const Table table
 
-// The workers are blocks, or warps; packets are LL16 or LL128. Where a message between ranks of a host is
-// large, its two ranks launch the kernel with places, whose workers are blocks.
+// The workers are blocks, or warps; packets are LL16 or LL128. If a message between ranks of a host
+// is large, its two ranks launch the kernel with places; its workers are blocks.
 #if !defined(SEVERAL_HOSTS) && !defined(ONLY_LL128)
 extern "C" __global__ void __launch_bounds__(512, 2) blocksLL16(PARAMETERS) {
   group<BlockThreads, LL16Packet, false>(handle, boxes, table, Near{});
@@ -1234,7 +1239,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
 }
 #endif
 
-// These are for ranks on several hosts: handle and boxes are of those of this rank's host, and
+// These are for ranks on several hosts: handle and boxes are for the ranks of this rank's host, and
 // ranks of different hosts agree on their posts.
 #if !defined(ONE_HOST) && !defined(ONLY_LL128)
 extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {

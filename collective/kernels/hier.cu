@@ -1,9 +1,8 @@
-// The hierarchical reductions, for ranks on several hosts: threads of a host read
-// and write each other's memory, and the hosts' proxies move between hosts what
-// cannot be mapped, over whatever transport there is. A host sends one sum of its
-// ranks' data, whatever their number.
+// The hierarchical reductions, for ranks on several hosts: threads of a host read and write the
+// memory of its ranks, and proxies move data between hosts, over any transport. A host sends one
+// sum of its ranks' data, whatever their number.
 //
-// ELEMENT and OPERATION are set when this is compiled.
+// The compilation sets ELEMENT and OPERATION.
 #include <mscclgo/group.cuh>
 #include <mscclgo/port_channel.cuh>
 #include <mscclgo/reduce.cuh>
@@ -27,14 +26,13 @@ MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / 
 constexpr uint32_t kMostBlocks = 4;            // hierBlocks of hier.go
 constexpr uint32_t kEveryHost = ~uint32_t(0);  // has the result
 
-// Hosts is one rank's place among the hosts. The first `owners` ranks of every
-// host own a shard of the data each, the same on all hosts, and have a channel
-// for each block to the owners of that shard on the other hosts. Channels are in the
-// order of the peers' ranks, so each shard numbers the hosts in the order of its
-// owners' ranks (byTwins of hier.go).
+// Hosts is one rank's place among the hosts. The first `owners` ranks of every host own a shard of
+// the data each, the same on all hosts. They have a channel for each block to the shard's owners on
+// the other hosts. Channels are in the order of the peers' ranks, so each shard numbers the hosts
+// in the order of its owners' ranks (byTwins of hier.go).
 struct Hosts {
   uint32_t hosts, host, owners, ranks;  // ranks on all hosts
-  const PortChannelHandle* channels;    // those of block b begin at b * (hosts - 1)
+  const PortChannelHandle* channels;    // block b's begin at b * (hosts - 1)
   uint8_t* inbox;                       // two halves, each with as many slots as a call needs
   uint32_t* calls;                      // how many calls used the inbox, for each of kMostBlocks blocks
   uint64_t halfBytes, slotBytes;
@@ -44,14 +42,13 @@ struct Hosts {
     return channels[uint64_t(blockIdx.x) * (hosts - 1) + (other < host ? other : other - 1)];
   }
 
-  // slot returns where a host's sums are kept during a call, as an offset in the inbox of
-  // any owner of the shard. Calls use the halves in turn: a rank that has finished a call
-  // has heard from all hosts, which have thus begun it and have ended the call before,
-  // whose half comes next. Where a call is so small that a rank or a block has no part, it
-  // hears by others: block 0 of owner 0 has one, the host's block 0s meet it in barriers
-  // before and after, and a launch ends with its last block. So calls of all kinds share the inbox, whatever
-  // slots they have. The inbox has a count of its own: other calls of the group, which a host may make
-  // alone, use its epochs too.
+  // slot returns the place of a host's sums during a call, as an offset in the inbox of any owner
+  // of the shard. Calls use the two halves in turn. A rank that has finished a call has had a
+  // signal from all hosts: so all have begun it, and have ended the call before, which used the
+  // other half. In a small call a rank or a block may have no part. Block 0 of owner 0 always has
+  // one, the host's blocks 0 meet it in barriers before and after, and a launch ends with its last
+  // block. So calls of all kinds share the inbox, whatever slots they have. The inbox has a count
+  // of its own: other calls of the group use its epochs too, and a host may make such calls alone.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t call) const {
     return call % 2 * halfBytes + of * slotBytes;
   }
@@ -63,10 +60,9 @@ struct Hosts {
       calls[b] = call + 1;
   }
 
-  // exchange puts this host's sums, n bytes in its slot from `at` on, into the
-  // inboxes of the other hosts, or of the only one that has the result, and waits
-  // for theirs. Hosts that get no sums get a signal: all hear from all in each call,
-  // which slot() needs. One thread.
+  // exchange puts this host's sums, n bytes in its slot from `at` on, into the inboxes of the other
+  // hosts, or of the only host with the result, and waits for theirs. Hosts without sums get a
+  // signal: slot() needs a signal from each host to each in every call. One thread.
   MSCCLGO_DEVICE bool exchange(uint32_t call, uint64_t at, uint64_t n, uint32_t only = kEveryHost) const {
     const PortChannelHandle* peers = channels + uint64_t(blockIdx.x) * (hosts - 1);
     uint64_t mine = slot(host, call) + at;
@@ -78,7 +74,7 @@ struct Hosts {
     return hear();
   }
 
-  // hear waits for a signal of each other host. One thread.
+  // hear waits for a signal from each other host. One thread.
   MSCCLGO_DEVICE bool hear() const {
     const PortChannelHandle* peers = channels + uint64_t(blockIdx.x) * (hosts - 1);
     for (uint32_t k = 0; k + 1 < hosts; ++k)
@@ -96,8 +92,8 @@ MSCCLGO_DEVICE Reducer<T, Op, Line> sumOfHost(const GroupHandle& group, const Pe
   return sum;
 }
 
-// Part is what a block does of its rank's shard, in lines: those from begin to end of the
-// shard, whose first line is line `first` of the data. It is empty on ranks that own no shard.
+// Part is a block's part of its rank's shard: the lines from begin to end of the shard, which
+// starts at line `first` of the data. It is empty on ranks without a shard.
 struct Part {
   uint64_t first, begin, end;
 
@@ -120,19 +116,18 @@ MSCCLGO_DEVICE void deliver(const GroupHandle& group, const PeerMemory& out, uin
     storePartial(out.of<uint8_t>((group.rank + k) % group.size) + at, result, n);
 }
 
-// reduce goes in three steps: owner r of a host sums up shard r of the host's
-// inputs; the owners of a shard exchange their sums; each adds up the hosts' sums,
-// in the order of the hosts, so that all get the same bits, and writes the result
-// into its host's outputs. Between hosts go (hosts - 1) times the data, divided
-// among the owners. A block works on its part of the shard and meets only the
-// blocks of its number.
+// reduce goes in three steps: owner r of a host sums up shard r of the host's inputs; the owners of
+// a shard exchange their sums; each adds up the hosts' sums, in the order of the hosts, so that all
+// get the same bits, and writes the result into its host's outputs. Between hosts go (hosts - 1)
+// times the data, divided among the owners. A block works on its part of the shard, and waits only
+// for the blocks of its number.
 //
 // With a root, which is rank `root` of host `only`, that host alone gets the others'
 // sums, and only the root's output is written.
 //
-// In place is safe: only the owner of a shard reads it, and writes it after. The
-// sums in the slot of this host stay until the call after the next, and by then
-// all hosts have received them, so that no flush is needed.
+// In place is safe: only the owner of a shard reads it, and writes it after. The sums in the slot
+// of this host stay until the call after the next. By then all hosts have received them, so no
+// flush is needed.
 MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                            const Hosts& across, uint64_t bytes, uint32_t only = kEveryHost,
                            uint32_t root = 0) {
@@ -171,15 +166,14 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
   across.end(call);
 }
 
-// around is what reduce() does between its barriers for the result on all hosts, in a ring of the
-// owners of a shard: each host sends 2 (hosts - 1) / hosts times the data. The block's part
-// has a segment for each host. In turn t a host works on the segment t before its own: first
-// it adds its sum to what comes from the host before, so that after `hosts` turns it has the
-// result of one segment; then results go around. Slot 0 has the sums, slot 1 the results.
+// around is the part of reduce() between its barriers, for the result on all hosts, in a ring of
+// the owners of a shard. Each host sends 2 (hosts - 1) / hosts times the data. The block's part has
+// a segment for each host. In turn t a host works on the segment t before its own. First it adds
+// its sum to the one from the host before, and after `hosts` turns it has the result of one
+// segment; then results go around. Slot 0 has the sums, slot 1 the results.
 //
-// A host that ends a call has got a result, to which all hosts have added, as slot() needs. In
-// place is safe: a segment's inputs are read before its result is known, or line by line in
-// the same turn.
+// When a host ends a call it has a result with a sum of each host, as slot() needs. In place is
+// safe: a segment's inputs are read before its result is known, or line by line in the same turn.
 MSCCLGO_DEVICE bool around(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                            const Hosts& across, uint32_t call, const Part& part, uint64_t bytes) {
   uint32_t hosts = across.hosts, turns = 2 * hosts - 1;
@@ -224,9 +218,9 @@ MSCCLGO_DEVICE bool around(const GroupHandle& group, const PeerMemory& in, const
 constexpr uint64_t kPieces = 8;        // of a block's part in a tree, at most
 constexpr uint64_t kPieceLines = 256;  // at least
 
-// Node is a host's place in a block's binary tree. The hosts that have children in the trees of even
-// blocks are leaves in those of odd ones, so that all send about as much: Sanders, Speck,
-// Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
+// Node is a host's place in a block's binary tree. Hosts with children in the trees of even blocks
+// are leaves in the trees of odd blocks, so that all send about as much: Sanders, Speck, Träff,
+// "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 struct Node {
   uint32_t hosts, number;  // the root is 0; the children of v are 2v + 1 and 2v + 2
 
@@ -243,14 +237,14 @@ struct Node {
   MSCCLGO_DEVICE uint32_t child(uint32_t k) const { return swap(2 * number + 1 + k); }
 };
 
-// upAndDown is what reduce() does between its barriers for the result on all hosts, in a
-// tree of the owners of a shard: sums go up to the root, results down, in pieces, one
-// behind the other. Slot 0 has a host's sums and later the result, slots 1 and 2 the sums of its
-// children. The result of a piece takes the place of its sums: it comes from a parent that
-// has received them, or the host is the root, which sends none.
+// upAndDown is the part of reduce() between its barriers, for the result on all hosts, in a tree of
+// the owners of a shard. Sums go up to the root and results down, in pieces, one after the other.
+// Slot 0 has a host's sums and later the result, slots 1 and 2 the sums of its children. The result
+// of a piece takes the place of its sums: it comes from a parent that has received them, or the
+// host is the root and sends none.
 //
-// A host that ends a call has got a result, to which all hosts have added, as slot() needs. In
-// place is safe: a piece's result comes when the root has the sums of all hosts.
+// When a host ends a call it has a result with a sum of each host, as slot() needs. In place is
+// safe: a piece's result comes when the root has the sums of all hosts.
 MSCCLGO_DEVICE bool upAndDown(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                               const Hosts& across, uint32_t call, const Part& part, uint64_t bytes) {
   Node node(across);
@@ -313,7 +307,7 @@ MSCCLGO_DEVICE bool upAndDown(const GroupHandle& group, const PeerMemory& in, co
   return true;
 }
 
-// reduceBy is reduce() with the sums of hosts put together by `between`, such as around().
+// reduceBy is reduce() with `between` to combine the sums of hosts, such as around().
 template <class Between>
 MSCCLGO_DEVICE void reduceBy(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                              const Hosts& across, uint64_t bytes, Between between) {
@@ -325,28 +319,28 @@ MSCCLGO_DEVICE void reduceBy(const GroupHandle& group, const PeerMemory& in, con
   across.end(call);
 }
 
-// Scatter is what a reduce-scatter needs besides. Owner i of a host does the parts of
-// ranks i, i + owners and so on of every host: of the others it sends its host's sums to
-// the owner of its number there, its twin, and of its own it makes the results. Where all
-// hosts have as many ranks, that is its own part alone.
+// Scatter has the further parameters of a reduce-scatter. Owner i of a host does the parts of ranks
+// i, i + owners and so on of every host. For other hosts it sends its host's sums to the owner of
+// its number there, its twin; for its own host it makes the results. If all hosts have equally many
+// ranks, that is its own part alone.
 struct Scatter {
   const uint32_t* order;  // where the ranks of each host begin and end here, and the ranks
   uint32_t parts;         // of a host for one owner, at most
   uint64_t apart;         // bytes from a rank's part of an input to the next one's
   uint64_t stride;        // and of its output, in place, else 0
 
-  // slot returns where an owner has, in the half of a call, the sums of host `of` for its
-  // part number k; and, `sent`, its own host's for its twin on host `of`.
+  // slot returns where, in the half of a call, an owner has the sums of host `of` for its part
+  // number k; or with `sent`, its own host's sums for its twin on host `of`.
   MSCCLGO_DEVICE uint64_t slot(const Hosts& across, uint32_t call, bool sent, uint32_t of, uint32_t k) const {
     return call % 2 * across.halfBytes +
            ((uint64_t(sent) * across.hosts + of) * parts + k) * across.slotBytes;
   }
 };
 
-// reduceScatter goes in the steps of reduce(), which says why nothing comes too early or
-// is overwritten too late. Between hosts go (hosts - 1) times a part for each rank. In place is
-// safe: a part of this host's ranks is read by its owner alone, each line before it is
-// written, and the other parts are not written.
+// reduceScatter goes in the steps of reduce(): see there why nothing comes too early or is
+// overwritten too soon. Between hosts go (hosts - 1) times a part for each rank. In place is safe:
+// a part of this host's ranks is read by its owner alone, each line before it is written, and the
+// other parts are not written.
 MSCCLGO_DEVICE void reduceScatter(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                                   const Hosts& across, const Scatter& scatter, uint64_t bytes) {
   uint32_t call = across.calls[blockIdx.x];
@@ -406,7 +400,7 @@ MSCCLGO_DEVICE void reduceScatter(const GroupHandle& group, const PeerMemory& in
 
 }  // namespace
 
-// group, in and out are those of the host's ranks; `ranks` counts all hosts'.
+// group, in and out are for the host's ranks; `ranks` is the number of all hosts' ranks.
 #define PARAMETERS                                                                            \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,           \
       __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners, \

@@ -1,8 +1,7 @@
-// Pushed reductions: threads write into the peers' memory and read only their own, since
-// links carry writes faster than reads, for which requests go the other way. For large
-// sizes.
+// Pushed reductions: threads write into the peers' memory and read only their own. Links carry
+// writes faster than reads, whose requests go the other way. For large sizes.
 //
-// ELEMENT and OPERATION are set when this is compiled.
+// The compilation sets ELEMENT and OPERATION.
 #include <mscclgo/collective.cuh>
 
 #ifndef ELEMENT
@@ -26,16 +25,16 @@ struct Parts {
 };
 
 // Pushed is one rank's view of a call, for a pair of blocks. Rank r reduces the bytes from
-// ranges.start(r) to ranges.start(r + 1), its range. The pushing block of a pair writes its
-// pieces of all ranges into their owners' inboxes, one step after the other, and tells the
-// owners' reducing blocks of the same pair. These reduce a piece as soon as all ranks' are
-// there. So pieces and results are on the links at the same time, and pairs of different
-// numbers never wait for each other.
+// ranges.start(r) to ranges.start(r + 1), its range. The pushing block of a pair writes its pieces
+// of all ranges into their owners' inboxes, one step after the other, and signals the owners'
+// reducing blocks of the same pair. These reduce a piece as soon as all ranks' pieces are there. So
+// pieces and results are on the links at the same time, and pairs of different numbers never wait
+// for each other.
 //
-// An inbox has a slot for each rank, of `chunk` bytes at most. A range that is longer
-// goes in several chunks; a chunk is pushed when the one before has been reduced. In
-// a slot data lie in lines of 128 bytes as if a rank's data began `lead` bytes into a line.
-// They do as a rule: what a warp stores then goes over the link in whole lines.
+// An inbox has a slot for each rank, of `chunk` bytes at most. A range that is longer goes in
+// several chunks; a chunk is pushed when the one before has been reduced. In a slot data lie in
+// lines of 128 bytes as if a rank's data began `lead` bytes into a line. Usually they do: a warp's
+// stores then go over the link in whole lines.
 template <class Ranges>
 struct Pushed {
   const GroupHandle& group;
@@ -59,8 +58,8 @@ struct Pushed {
              end = ranges.start(r + 1);
     return at < end ? at : end;
   }
-  // slot returns where rank `of` has what rank `from` pushes, as if all the range's
-  // owner ever got lay there: byte `at` of the data at slot + at.
+  // slot returns where rank `of` has the data that rank `from` pushes: byte `at` of the data is at
+  // slot + at.
   MSCCLGO_DEVICE uint8_t* slot(uint32_t of, uint32_t from, uint32_t c) const {
     uint64_t first = ranges.start(of);
     return inbox.of<uint8_t>(of) + from * slotBytes() + (lead + first) % kLine - first - c * chunk;
@@ -75,11 +74,11 @@ struct Pushed {
     copy(slot(to, group.rank, c) + from, in + from, end - from, threadIdx.x, blockDim.x);
   }
 
-  // leads reports whether this rank's data lie as the slots'.
+  // leads reports whether this rank's data are aligned like the slots.
   MSCCLGO_DEVICE bool leads() const { return reinterpret_cast<uintptr_t>(in) % kLine == lead; }
 
-  // reduce reduces the pair's piece of this rank's range, for the Store of reduceRange. Where
-  // the own data do not lie as the others', it takes them from the own slot.
+  // reduce reduces the pair's piece of this rank's range, for the Store of reduceRange. If this
+  // rank's data are aligned differently, it takes them from its own slot.
   template <class Store>
   MSCCLGO_DEVICE void reduce(uint32_t c, uint64_t step, uint64_t outputs, uint64_t out, Store store) const {
     uint32_t rank = group.rank;
@@ -91,13 +90,12 @@ struct Pushed {
                                     threadIdx.x, blockDim.x, store);
   }
 
-  // run does the call. The address of byte 0 of the output is `out`, which differs from the
-  // other outputs' that the Store writes in the bits of `outputs`.
+  // run does the call. The address of byte 0 of the output is `out`; the other outputs' addresses
+  // differ from it in the bits of `outputs`.
   //
-  // No barrier is needed at the start: a rank writes into an output when it has heard
-  // of all ranks, and it ended the call before when all had reduced what was in their
-  // inboxes. In place is safe: a piece is overwritten with its result when its owner
-  // has it.
+  // No barrier is needed at the start. A rank writes into an output only after a signal from all
+  // ranks, and it ended the call before only after all had reduced their inboxes' data. In place is
+  // safe: a piece is overwritten with its result when its owner has it.
   template <class Store>
   MSCCLGO_DEVICE void run(uint64_t outputs, uint64_t out, Store store) const {
     Rounds pushes(group, pair * 2), results(group, pair * 2 + 1);  // a step, a chunk
@@ -141,10 +139,10 @@ MSCCLGO_DEVICE Pushed<Ranges> pushedOf(const GroupHandle& group, const PeerMemor
 
 }  // namespace
 
-// in and out hold each rank's buffers, of which no peer's input is looked at; a part, or the data
-// that ranks share, has `bytes` bytes. inbox holds each rank's, of a slot of chunk + 128 bytes for
-// each rank. The grid has an even number of blocks: even ones push, odd ones reduce. Two blocks
-// fit on a multiprocessor, so that a call begins while the one before ends.
+// in and out hold each rank's buffers; no peer's input is read. A part, or the data that ranks
+// share, has `bytes` bytes. inbox holds each rank's, of a slot of chunk + 128 bytes for each rank.
+// The grid has an even number of blocks: even ones push, odd ones reduce. Two blocks fit on a
+// multiprocessor, so that a call begins while the one before ends.
 #define PARAMETERS                                                                                      \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,                     \
       __grid_constant__ const PeerMemory out, __grid_constant__ const PeerMemory inbox, uint64_t bytes, \

@@ -1,7 +1,7 @@
-// All-gathers and broadcasts for ranks on several hosts, by rails: what a host needs of another
-// crosses the network once, divided among its ranks, each of which gets its share from its twin
-// there; threads pass it on within the host. Over ports alone each rank of a host would get all
-// of it by itself.
+// All-gathers and broadcasts for ranks on several hosts, by rails. A host's data cross the network
+// to another host once, divided among its ranks: each rank gets its share from its twin on that
+// host, and threads pass it on within their own. Over ports alone each rank would get all of the
+// data itself.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/copy.cuh>
 #include <mscclgo/group.cuh>
@@ -16,10 +16,10 @@ constexpr uint64_t kPieces = 8;                // of a range, at most,
 constexpr uint64_t kPieceBytes = 128 << 10;    // and at least so large
 constexpr uint64_t kMost = uint64_t(1) << 20;  // blocks, and pieces from a twin, of a call: fewer
 
-// Progress is how far a rank's call is, in device memory, for its own blocks. Each word is the number
-// of the call, of which there are fewer than 2^44, times kMost, and what there is of that call.
+// Progress is how far a rank's call is, in device memory, for its own blocks. Each word is the
+// number of the call, less than 2^44, times kMost, plus a count of that call.
 struct Progress {
-  uint64_t copied;      // blocks that have done what comes before the twins
+  uint64_t copied;      // blocks that have done the work before the twins
   uint64_t arrived[1];  // pieces from each twin
 
   // call returns the number of this call, in blocks that have not counted themselves.
@@ -38,8 +38,8 @@ struct Progress {
   }
 
   // await waits until a word of this rank's blocks has a value or more. Its acquire and the block's
-  // barrier pass on what came before the word was stored: what other blocks copied, by their barrier
-  // and count(), and what a twin put, which the thread that stored the word had acquired from its wait().
+  // barrier pass on what came before the store of the word: other blocks' copies, by their barrier
+  // and count(), and a twin's puts, which the storing thread has acquired by its wait().
   MSCCLGO_DEVICE static bool await(const Watch& watch, const uint64_t* word, uint64_t value) {
     return blockAll(threadIdx.x != 0 || waitUntil(watch, [&] {
                                           return load<Scope::Device, Order::Acquire>(word) >= value;
@@ -65,7 +65,7 @@ struct Rails {
   }
 };
 
-// Range is a part of the outputs, which is in the same place on all ranks.
+// Range is a part of the outputs, in the same place on all ranks.
 struct Range {
   uint64_t at, bytes;
 };
@@ -87,14 +87,14 @@ struct Cut {
   }
 };
 
-// Gather is what an owner sends in an all-gather: its own part, and those of ranks of its host
-// that have no twins, which the owners share.
+// Gather is what an owner sends in an all-gather: its own part, and some of the parts of ranks
+// without twins on its host.
 struct Gather {
   const Rails& rails;
   Cut part;
   uint32_t rank;  // of the owner, in its host
 
-  // pieces returns how many an owner gets from its twin on a host.
+  // pieces returns how many pieces an owner gets from its twin on a host.
   MSCCLGO_DEVICE uint64_t pieces(uint32_t host) const {
     uint32_t ranks = rails.order[host + 1] - rails.order[host];
     return rank < ranks ? divideUp(ranks - rank, rails.owners) * part.count : 0;
@@ -115,7 +115,7 @@ struct Broadcast {
   MSCCLGO_DEVICE Broadcast(const Rails& rails, uint32_t host, uint32_t owner, uint64_t bytes)
       : root(host), start(shareOf(rails, owner, bytes).at), share(shareOf(rails, owner, bytes).bytes) {}
 
-  // shareOf returns an owner's share, which begins in a line of its own.
+  // shareOf returns an owner's share, which begins in its own line.
   MSCCLGO_DEVICE static Range shareOf(const Rails& rails, uint32_t owner, uint64_t bytes) {
     uint64_t size = divideUp(divideUp(bytes, kLine), rails.owners) * kLine, at = owner * size;
     if (owner >= rails.owners || at >= bytes) return {0, 0};
@@ -126,11 +126,10 @@ struct Broadcast {
   MSCCLGO_DEVICE Range piece(uint32_t, uint64_t i) const { return share.of(start, i); }
 };
 
-// conduct is what block 0 does, with a thread for each twin: it has the host put this owner's
-// pieces into the twins' outputs, and tells the other blocks of what the twins have put here. A
-// put may come before its reader has begun the call, so each owner first tells those that put
-// to it that its output may be written, by a signal. It ends when what it put has arrived, and
-// may be changed here.
+// conduct is block 0's work, with a thread for each twin: it has the host put this owner's pieces
+// into the twins' outputs, and counts the twins' puts for the other blocks. A put must not come
+// before its reader has begun the call. So each owner first signals to its writers that its output
+// may be written. It ends when its own puts have arrived, and their source may change.
 template <class Plan>
 MSCCLGO_DEVICE void conduct(const GroupHandle& group, const Rails& rails, const Plan& plan) {
   uint32_t others = rails.others(group);
@@ -156,7 +155,8 @@ MSCCLGO_DEVICE void conduct(const GroupHandle& group, const Rails& rails, const 
   }
   for (uint32_t k = threadIdx.x; k < others && ok && sends > 0; k += blockDim.x)
     ok = rails.twins[k].flush() == WaitResult::Done;
-  // Relaxed, as only the next kernel of the stream, which begins once this one has ended, relies on it.
+  // Relaxed, as only the next kernel of the stream relies on it. That begins once this one has
+  // ended.
   if (blockAll(ok) && threadIdx.x == 0)
     store<Scope::Device, Order::Relaxed>(&progress.copied, (call + 1) * kMost);
 }
@@ -169,8 +169,8 @@ struct Copiers {
     if (dst != src) copy(dst, src, n, thread, threads);
   }
 
-  // deliver writes a piece of this rank's output into those of the other ranks of its host, but
-  // for `has`.
+  // deliver writes a piece of this rank's output into the outputs of the other ranks of its host,
+  // but for `has`.
   MSCCLGO_DEVICE void deliver(const GroupHandle& group, const PeerMemory& out, Range p, uint32_t has) const {
     const uint8_t* own = out.of<uint8_t>(group.rank) + p.at;
     for (uint32_t k = 1; k < group.size; ++k) {
@@ -179,16 +179,16 @@ struct Copiers {
     }
   }
 
-  // counted ends what comes before the twins: what blocks of the number of this one did on the host's
-  // ranks is done. Every block does another part of that, so that awaitCopied() comes before all of it
-  // is used.
+  // counted ends the work before the twins: the blocks of this number have done it on all of the
+  // host's ranks. Every block does another part of that work, so awaitCopied() comes before the use
+  // of all of it.
   MSCCLGO_DEVICE static bool counted(const GroupHandle& group, const Rails& rails) {
     if (group.barrier() != WaitResult::Done) return false;
     rails.progress->count();
     return true;
   }
 
-  // pass passes on what comes from the twins, and ends when the host's outputs are there.
+  // pass passes on the twins' pieces, and ends when the host's outputs are there.
   template <class Plan>
   MSCCLGO_DEVICE void pass(const GroupHandle& group, const PeerMemory& out, const Rails& rails,
                            const Plan& plan, uint64_t call) const {
@@ -211,7 +211,7 @@ struct Copiers {
 
 }  // namespace
 
-// group and out are those of the host's ranks, in is this rank's input.
+// group and out are for the host's ranks, in is this rank's input.
 #define PARAMETERS                                                                   \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory out, \
       __grid_constant__ const Rails rails, const uint8_t *in, uint64_t bytes
@@ -229,8 +229,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) railGather(PARAMETERS, uint
   copiers.pass(group, out, rails, plan, call);
 }
 
-// railBroadcast: the root is rank `root` of host `rootHost`, which its ranks know in their own numbers.
-// It gives each owner of its host a share, which that one passes on.
+// railBroadcast: the root is rank `root` of host `rootHost`, by its ranks' own numbers of hosts. It
+// gives each owner of its host a share to pass on.
 extern "C" __global__ void __launch_bounds__(512, 1)
     railBroadcast(PARAMETERS, uint32_t rootHost, uint32_t root) {
   Broadcast plan(rails, rootHost, group.rank, bytes);

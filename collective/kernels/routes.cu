@@ -1,8 +1,8 @@
-// All-to-alls, gathers and scatters for ranks on several hosts, by rails. A rail is the ranks of one number
-// on all hosts, which are each other's twins. What the ranks of a host have for those of another goes to a
-// twin there in a stream, by way of rank and network card of one rail: a rank reads the parts of its rail
-// from the inputs of its host, puts them to its twin, and the twin writes them into the outputs of
-// its own. Over ports alone each rank of a host would send to each of the others.
+// All-to-alls, gathers and scatters for ranks on several hosts, by rails. A rail is the ranks of
+// one number on all hosts, which are each other's twins. Each part goes in the stream of one rail,
+// over its network cards: a rank reads the parts of its rail from the inputs of its host, and puts
+// them to its twin, which writes them into the outputs of its own host. Over ports alone each rank
+// of a host would send to each rank of the others.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/copy.cuh>
 #include <mscclgo/port_channel.cuh>
@@ -17,8 +17,8 @@ constexpr uint32_t kSlots = 8;
 constexpr uint32_t kAhead = 4;
 constexpr uint32_t kWarp = 32;
 
-// Twin is how far the calls are with a twin, in this rank's device memory. Twins count pieces from call to
-// call, alike, so that a put need not wait until its reader has begun the call.
+// Twin is how far the calls are with a twin, in this rank's device memory. Twins count the same
+// pieces, from call to call, so a put need not wait until its reader has begun the call.
 struct Twin {
   uint64_t sent, received;     // in the calls before this one
   uint64_t free, arrived;      // in all calls: pieces that the outbox has had room for; that have come
@@ -55,7 +55,8 @@ struct Rails {
   MSCCLGO_DEVICE uint32_t ranks(uint32_t of) const { return order[of + 1] - order[of]; }
   MSCCLGO_DEVICE uint64_t rank(uint32_t of, uint32_t i) const { return order[order[of] + i]; }
 
-  // served returns how many ranks of a host are an owner's, which those without twins of their own share.
+  // served returns how many ranks of a host an owner serves: the owners share the ranks without
+  // twins.
   MSCCLGO_DEVICE uint64_t served(uint32_t of, uint32_t owner) const {
     return divideUp(ranks(of) - owner, owners);
   }
@@ -67,12 +68,12 @@ struct Rails {
   MSCCLGO_DEVICE uint64_t outbox(uint32_t k, uint64_t piece) const { return inbox(hosts - 1 + k, piece); }
 };
 
-// Root is a rank that has all parts: number `rank` of host `host`.
+// Root is the rank with all parts: number `rank` of host `host`.
 struct Root {
   uint32_t host, rank;
 };
 
-// Call is what a call is of: parts of `bytes` bytes, and a root if it has one.
+// Call has the sizes of a call: parts of `bytes` bytes, and a root if there is one.
 struct Call {
   const GroupHandle& group;
   const PeerMemory &in, &out;
@@ -81,12 +82,13 @@ struct Call {
   Root root;
 };
 
-// AllToAll, Gather and Scatter tell what streams hold. `parts` returns how many parts go from a host to
-// another by this rank's rail; `from` where part i to a host lies in an input of this host, and `to` where
-// that from a host belongs in an output. `own` copies what stays on the host.
+// AllToAll, Gather and Scatter say what streams hold. `parts` returns how many parts go from a host
+// to another by this rank's rail. `from` returns the place of part i to a host in an input of this
+// host, and `to` the place of part i from a host in an output. `own` copies the data that stay on
+// the host.
 //
-// AllToAll: what is for the ranks of an owner goes by that owner's rail. Ranks of a host read its inputs in
-// different orders, so that no link is crowded.
+// AllToAll: data for the ranks of an owner go by that owner's rail. Ranks of a host read its inputs
+// in different orders, so that no link is crowded.
 struct AllToAll : Call {
   MSCCLGO_DEVICE uint64_t parts(uint32_t from, uint32_t to) const {
     return rails.served(to, group.rank) * rails.ranks(from);
@@ -118,7 +120,7 @@ struct AllToAll : Call {
   }
 };
 
-// Gather: what the ranks of an owner have goes by that owner's rail.
+// Gather: data of the ranks of an owner go by that owner's rail.
 struct Gather : Call {
   MSCCLGO_DEVICE uint64_t parts(uint32_t from, uint32_t to) const {
     return to == root.host ? rails.served(from, group.rank) : 0;
@@ -138,7 +140,7 @@ struct Gather : Call {
   }
 };
 
-// Scatter: what is for the ranks of an owner goes by that owner's rail.
+// Scatter: data for the ranks of an owner go by that owner's rail.
 struct Scatter : Call {
   MSCCLGO_DEVICE uint64_t parts(uint32_t from, uint32_t to) const {
     return from == root.host ? rails.served(to, group.rank) : 0;
@@ -158,7 +160,7 @@ struct Scatter : Call {
   }
 };
 
-// Team is threads that do something together: whole warps.
+// Team is threads that work together: whole warps.
 struct Team {
   uint32_t thread, threads;
 
@@ -178,9 +180,10 @@ struct Team {
   }
 };
 
-// last counts a block, and reports whether it is the last of so many: then what the others did before
-// is done, and the count begins anew. One thread calls it, behind a barrier of the block: its release has
-// what all threads did before that, and the last one's acquire what all releases had.
+// last counts a block, and reports whether it is the last of so many: the others' earlier work is
+// then done, and the count is 0 again. One thread calls it, after a barrier of the block. It
+// releases the work of all the block's threads before the barrier, and the last one acquires the
+// work of all blocks.
 MSCCLGO_DEVICE bool last(uint32_t* count, uint32_t of) {
   if (fetchAdd<Scope::Device, Order::Release>(count, 1) + 1 < of) return false;
   fence<Scope::Device, Order::Acquire>();
@@ -189,11 +192,11 @@ MSCCLGO_DEVICE bool last(uint32_t* count, uint32_t of) {
 }
 
 // Moving is one block's part of a call. Block 0 waits for the twins, with a thread for each of its
-// tasks, and tells the others, which copy. A piece is put by the last block that has filled its
-// slot, and answered by the last that has read it, upon which its place is free at both ends.
+// tasks, and counts pieces for the other blocks, which copy. The last block to fill a slot puts the
+// piece, and the last to read it answers; its place is then free at both ends.
 //
-// Nothing of the users' memory is accessed by other hosts, and a slot is free only when its
-// piece has arrived, so that a rank ends the call with puts under way.
+// Other hosts access none of the users' memory, and a slot is free only when its piece has arrived.
+// So a rank may end the call with puts under way.
 template <class Parts>
 class Moving {
  public:
@@ -221,8 +224,8 @@ class Moving {
   }
 
  private:
-  // conduct is what block 0 does. A thread may have several tasks: then it does step i of each, before
-  // step i + 1 of any, and looks for room before it waits for pieces, on which other ranks' room may depend.
+  // conduct is block 0's work. A thread with several tasks does step i of each, before step i + 1
+  // of any. It looks for room before it waits for pieces, as other ranks' pieces may wait for that.
   MSCCLGO_DEVICE bool conduct() const {
     uint64_t steps = sends_ > receives_ ? sends_ : receives_;
     bool ok = true;
@@ -243,8 +246,8 @@ class Moving {
     return blockAll(ok);
   }
 
-  // carry is what the other blocks do. All blocks of all ranks go in these steps, so that no two
-  // wait for each other: a piece waits for room that others make when they have done earlier steps.
+  // carry is the other blocks' work. All blocks of all ranks go in these steps, so that no two wait
+  // for each other: a piece waits for room, and others make room in earlier steps.
   MSCCLGO_DEVICE bool carry() const {
     if (group_.barrier() != WaitResult::Done) return false;  // the host's inputs are there, its outputs free
     for (uint64_t i = 0; i <= kAhead || i < sends_ || i < receives_ + kAhead; ++i) {
@@ -306,12 +309,12 @@ class Moving {
     return blockAll(ok);
   }
 
-  // Range is what a piece has of a part.
+  // Range is a piece's part of a part.
   struct Range {
     uint64_t inSlot, inPart, bytes;
   };
 
-  // forEachPart divides a team among the parts of which piece i of a stream of so many has some.
+  // forEachPart divides a team among the parts in piece i of a stream of so many parts.
   template <class Copy>
   MSCCLGO_DEVICE void forEachPart(uint64_t parts, uint64_t i, const Team& team, Copy copy) const {
     uint64_t begin = i * rails_.slot, end = parts * bytes_;
@@ -324,8 +327,8 @@ class Moving {
     });
   }
 
-  // await waits until block 0 has counted so many pieces, as its acquire and the block's barrier pass on.
-  // A wait that lasts is one for the twin.
+  // await waits until block 0 has counted so many pieces. Its acquire and the block's barrier pass
+  // them on. A long wait is for the twin.
   MSCCLGO_DEVICE static bool await(const PortChannelHandle& of, const uint64_t* count, uint64_t value) {
     return waitUntil(of.base.semaphore.watch,
                      [&] { return load<Scope::Device, Order::Acquire>(count) >= value; }) == WaitResult::Done;
@@ -336,7 +339,7 @@ class Moving {
     return {(blockIdx.x - 1) * blockDim.x + threadIdx.x, (gridDim.x - 1) * blockDim.x};
   }
 
-  // sends and receives return of how many pieces the streams to and from the kth other host are.
+  // sends and receives return how many pieces the streams to and from the kth other host have.
   MSCCLGO_DEVICE uint64_t sends(uint32_t k) const { return cut(parts_.parts(rails_.host, rails_.other(k))); }
   MSCCLGO_DEVICE uint64_t receives(uint32_t k) const {
     return cut(parts_.parts(rails_.other(k), rails_.host));
@@ -357,7 +360,7 @@ class Moving {
 
 }  // namespace
 
-// group, in and out are those of the host's ranks; a part has `bytes` bytes. Blocks have whole warps.
+// group, in and out are for the host's ranks; a part has `bytes` bytes. Blocks have whole warps.
 #define PARAMETERS                                                                  \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, __grid_constant__ const Rails rails, uint64_t bytes
@@ -366,7 +369,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) routedAllToAll(PARAMETERS) 
   Moving<AllToAll>(AllToAll{{group, in, out, rails, bytes, {}}}).run();
 }
 
-// The root is rank `root` of host `rootHost`, which its ranks know in their own numbers.
+// The root is rank `root` of host `rootHost`, by its ranks' own numbers of hosts.
 extern "C" __global__ void __launch_bounds__(512, 1)
     routedGather(PARAMETERS, uint32_t rootHost, uint32_t root) {
   Moving<Gather>(Gather{{group, in, out, rails, bytes, {rootHost, root}}}).run();
