@@ -263,7 +263,7 @@ func (r *Runner) choose(c *Call) (Choice, error) {
 	switch {
 	case ok:
 		return choice, nil
-	case why == nil && r.fabric == nil && r.tuning.leavesToModel(r.link, c.Kind, ranks, size, r.maxBlocks):
+	case why == nil && r.links == nil && r.tuning.leavesToModel(r.link, c.Kind, ranks, size, r.maxBlocks):
 		why = fmt.Errorf("the tuning leaves %v of %d bytes on %d ranks to the model of time, which does not know the links of these devices; add a rule that names an algorithm",
 			c.Kind, size, ranks)
 	case why == nil:
@@ -277,7 +277,7 @@ func (r *Runner) choose(c *Call) (Choice, error) {
 // look returns the choice of the first rule whose algorithm and grid can be taken and suit, and why others
 // cannot, if there are such: there may be no algorithm of that name.
 func (r *Runner) look(c *Call, suits func(algorithm) bool) (choice Choice, ok bool, why error) {
-	choice, ok = r.tuning.choose(r.link, r.fabric, c.Kind, r.comm.Size(), c.size(r.comm.Size()), r.maxBlocks, func(choice Choice) bool {
+	choice, ok = r.tuning.choose(r.link, r.links, c.Kind, r.comm.Size(), c.size(r.comm.Size()), r.maxBlocks, func(choice Choice) bool {
 		a, err := c.Kind.algorithm(choice.Algorithm)
 		if err == nil {
 			err = r.fit(c, a)

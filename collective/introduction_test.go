@@ -17,7 +17,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte(c.encode()))
 	links := fabricOf(f, "switches", 0, 2)
 	w := wire.NewWriter(fabricBytes)
-	links.encode(w)
+	encodeFabric(w, &links)
 	f.Add(w.Bytes())
 	f.Add(make([]byte, 3*8))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -31,7 +31,7 @@ func FuzzMessages(f *testing.F) {
 		r := wire.NewReader(b)
 		if f := decodeFabric(r); r.End() == nil {
 			w := wire.NewWriter(fabricBytes)
-			f.encode(w)
+			encodeFabric(w, f)
 			r := wire.NewReader(w.Bytes())
 			decodeFabric(r)
 			if err := r.End(); err != nil {

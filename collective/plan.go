@@ -111,8 +111,8 @@ func (p *plan) print(example launch) fingerprint {
 		of = append(of, p.algorithm.about().name)
 	}
 	of = append(of, r.link, r.lines, r.group.ScratchSize, r.comm.Hosts())
-	if r.fabric != nil {
-		of = append(of, *r.fabric)
+	if r.links != nil {
+		of = append(of, r.links.fabric)
 	}
 	return printOf(of...)
 }

@@ -168,7 +168,7 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 		return false, err
 	}
 	group := made.(devicecode.Group)
-	link, lines, fabric, err := linkOf(ctx, comm, r.machine, r.arch)
+	link, lines, links, err := linkOf(ctx, comm, r.machine, r.arch)
 	if err != nil {
 		return false, err
 	}
@@ -179,7 +179,7 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 	if near, ranks := uint64(group.Size), uint64(comm.Size()); r.comm == nil || ranks != uint64(r.comm.Size()) || near != uint64(r.group.Size) {
 		r.slotSizes, r.groups.sizes = defaultSlotSizes.fitting(ranks), defaultGroupSizes.fitting(near, ranks-near)
 	}
-	r.comm, r.group, r.link, r.lines, r.fabric, r.staging.room, r.order = comm, group, link, lines, fabric, room, orderOf(comm)
+	r.comm, r.group, r.link, r.lines, r.links, r.staging.room, r.order = comm, group, link, lines, links, room, orderOf(comm)
 	h := &r.before
 	carried, number := h.comm != nil, h.number
 	if !carried {

@@ -48,10 +48,10 @@ type Runner struct {
 	group   devicecode.Group // of the ranks of this one's host
 	tuning  *Tuning
 	link    string
-	arch    string  // of this rank's device
-	lines   bool    // 128 bytes that a warp stores arrive whole at all ranks of the host
-	fabric  *Fabric // nil if unknown
-	room    uint64  // bytes of the inbox
+	arch    string     // of this rank's device
+	lines   bool       // 128 bytes that a warp stores arrive whole at all ranks of the host
+	links   *linkRules // for its links; nil if these are unknown
+	room    uint64     // bytes of the inbox
 	order   *order
 	number  uint64   // among the runners of a communicator, from 1, the same on all ranks
 	name    string   // suffix of descriptions, of the number

@@ -30,13 +30,13 @@ type Tuning struct {
 	Rules []Rule
 }
 
-// byModel is what a rule has in the place of an algorithm to leave it to the model of time
-// (see [Fabric.Time]), with the rule's grid. Where the machine's links are unknown the rule is
+// byModel is what a rule has in the place of an algorithm to leave it to the model of time's
+// choices (see [ByModel]), with the rule's grid. Where the machine's links are unknown the rule is
 // passed over.
 const byModel = "model"
 
 // Rule is a line of a [Tuning]. The first that matches counts. Its Algorithm may be "model",
-// which is the one whose predicted time is the least.
+// which is the one that has the least time by the model, or within a tenth of it.
 type Rule struct {
 	Link  string // between the ranks, of [Runner.Link]: "nvlink", "emulated" or "other"; or "*" for any
 	Kind  Kind
@@ -186,23 +186,21 @@ func (t *Tuning) Choose(link string, kind Kind, ranks int, bytes uint64, fits fu
 	return t.choose(link, nil, kind, ranks, bytes, 0, fits)
 }
 
-// choose is Choose on a fabric, or nil if it is unknown, with at most so many blocks, or 0.
-func (t *Tuning) choose(link string, fabric *Fabric, kind Kind, ranks int, bytes uint64, most int, fits func(Choice) bool) (Choice, bool) {
+// choose is Choose with the rules for links, or nil if they are unknown, with at most so many blocks, or 0.
+func (t *Tuning) choose(link string, links *linkRules, kind Kind, ranks int, bytes uint64, most int, fits func(Choice) bool) (Choice, bool) {
 	for _, r := range t.Rules {
 		if most > 0 {
 			r.Blocks = min(r.Blocks, most)
 		}
+		choices := []Choice{r.Choice}
 		switch {
 		case !r.matches(link, kind, ranks, bytes, most):
 			continue
-		case r.Algorithm != byModel:
-			if fits(r.Choice) {
-				return r.Choice, true
-			}
-		case fabric != nil:
-			if choice, ok := fabric.choose(kind, bytes, r.Choice, fits); ok {
-				return choice, true
-			}
+		case r.Algorithm == byModel:
+			choices = links.choices(kind, bytes, r.Choice)
+		}
+		if i := slices.IndexFunc(choices, fits); i >= 0 {
+			return choices[i], true
 		}
 	}
 	return Choice{}, false
@@ -228,9 +226,9 @@ func (r *Rule) servesRanks(n int) bool {
 }
 
 // linkOf returns what [Runner.Link] does; whether 128 bytes arrive whole, as by those links, on one GPU and on emulated
-// devices; and what the model knows of the links between the ranks, nil if that is not known to all. All are
+// devices; and the rules for the links between the ranks, nil if these are not known to all. All are
 // the same on all ranks. machine is nil where the device, of that architecture, has no links. Collective.
-func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topology.Machine, arch string) (link string, lines bool, fabric *Fabric, err error) {
+func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topology.Machine, arch string) (link string, lines bool, links *linkRules, err error) {
 	const op = "collective: compare the links"
 	// By their names, ranks in other calls are told apart: one whose context has ended may be a step ahead.
 	gather := func(name string, mine []byte) ([][]byte, error) {
@@ -258,7 +256,7 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 	if err != nil {
 		return "", false, nil, err
 	}
-	var own *Fabric
+	var own *topology.Fabric
 	w := wire.NewWriter(fabricBytes)
 	link = otherLink
 	switch {
@@ -272,29 +270,32 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 	if machine != nil {
 		own = fabricAmong(comm, machine, ids)
 	}
-	own.encode(w)
+	encodeFabric(w, own)
 	all, err := gather("compare the links", w.Bytes())
 	if err != nil {
 		return "", false, nil, err
 	}
-	lines, fabric = true, own
+	lines, fabric := true, own
 	for rank, b := range all {
 		r := wire.NewReader(b)
 		if r.String(fabricBytes) != link {
 			link = otherLink
 		}
 		lines = r.Bool() && lines
-		fabric = fabric.narrower(decodeFabric(r))
+		fabric = narrower(fabric, decodeFabric(r))
 		if err := r.End(); err != nil {
 			return "", false, nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
 		}
 	}
-	return link, lines, fabric, nil
+	if fabric != nil && !lines { // no packets of 128 bytes, as over PCIe
+		fabric.Path = max(fabric.Path, topology.PathPIX)
+	}
+	return link, lines, rulesFor(fabric), nil
 }
 
-// fabricAmong returns the links between the ranks of a communicator, as this rank's machine
-// has them; nil if it does not have all of them, or they share GPUs.
-func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) *Fabric {
+// fabricAmong returns what joins the ranks of a communicator, as this rank's machine
+// has it; nil if it does not have all GPUs, or they are shared.
+func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) *topology.Fabric {
 	var gpus []topology.GPU
 	for _, rank := range comm.HostRanks() {
 		var id [16]byte
@@ -311,7 +312,7 @@ func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids
 	case registeredmem.InfiniBand: // a device may be named, though Ethernet is faster
 		machine = without(machine, func(n topology.NIC) bool { return n.Kind == topology.Ethernet })
 	}
-	f, err := FabricOf(onlyWith(machine, gpus), len(comm.Hosts()))
+	f, err := onlyWith(machine, gpus).Fabric(len(comm.Hosts()))
 	if err != nil {
 		return nil
 	}
@@ -341,7 +342,7 @@ func without(machine *topology.Machine, nics func(topology.NIC) bool) *topology.
 }
 
 // onlyWith returns a machine with some of its GPUs, in this order, and with the NICs that serve
-// these. Transports leave the NICs of the others alone, and so does the model.
+// these. Transports leave the NICs of the others alone.
 func onlyWith(machine *topology.Machine, gpus []topology.GPU) *topology.Machine {
 	only := *machine
 	only.GPUs, only.NICs = gpus, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/topology"
 )
 
 // TestDefaultTuning finds a choice for every collective, size and number of
@@ -160,12 +161,12 @@ func TestModelChooses(t *testing.T) {
 			bytes := uint64(1) << shift
 			for _, ranks := range []int{2, 4, 5, 8} {
 				rule, _ := tuning.Choose(NVLink, kind, ranks, bytes, all)
-				if got, ok := tuning.choose(NVLink, &one, kind, ranks, bytes, 0, all); !ok || got != rule {
+				if got, ok := tuning.choose(NVLink, rulesFor(&one), kind, ranks, bytes, 0, all); !ok || got != rule {
 					t.Errorf("%v of %d bytes on %d ranks: %v, where the rule says %v", kind, bytes, ranks, got, rule)
 				}
 			}
-			got, ok := tuning.choose("other", &pcie, kind, 8, bytes, 0, all)
-			want, _ := pcie.choose(kind, bytes, Choice{byModel, 32, 256}, all)
+			got, ok := tuning.choose("other", rulesFor(&pcie), kind, 8, bytes, 0, all)
+			want := rulesFor(&pcie).choices(kind, bytes, Choice{byModel, 32, 256})[0]
 			if !ok || got != want || strings.Contains(got.Algorithm, "LL128") {
 				t.Errorf("%v of %d bytes over PCIe: %v, where the model says %v", kind, bytes, got, want)
 			}
@@ -173,7 +174,7 @@ func TestModelChooses(t *testing.T) {
 				t.Errorf("%v of %d bytes without a model: %v, %v", kind, bytes, got, ok)
 			}
 			rule, can := tuning.Choose("other", kind, 16, bytes, across(kind))
-			got, ok = tuning.choose("other", &two, kind, 16, bytes, 0, across(kind))
+			got, ok = tuning.choose("other", rulesFor(&two), kind, 16, bytes, 0, across(kind))
 			a, _ := kind.algorithm(got.Algorithm)
 			few := true
 			switch a.(type) {
@@ -186,7 +187,7 @@ func TestModelChooses(t *testing.T) {
 		}
 	}
 	// What does not fit is passed over.
-	got, ok := tuning.choose("other", &pcie, AllReduce, 8, 1024, 0, func(c Choice) bool { return !strings.Contains(c.Algorithm, "LL") })
+	got, ok := tuning.choose("other", rulesFor(&pcie), AllReduce, 8, 1024, 0, func(c Choice) bool { return !strings.Contains(c.Algorithm, "LL") })
 	if !ok || strings.Contains(got.Algorithm, "LL") {
 		t.Errorf("%v, %v", got, ok)
 	}
@@ -195,9 +196,9 @@ func TestModelChooses(t *testing.T) {
 // TestFabricIsAgreed has the ranks combine what each knows.
 func TestFabricIsAgreed(t *testing.T) {
 	a, b := fabricOf(t, "switches", 0, 2), fabricOf(t, "sockets", 0, 2)
-	send := func(f *Fabric) *Fabric {
+	send := func(f *topology.Fabric) *topology.Fabric {
 		w := wire.NewWriter(fabricBytes)
-		f.encode(w)
+		encodeFabric(w, f)
 		r := wire.NewReader(w.Bytes())
 		got := decodeFabric(r)
 		if err := r.End(); err != nil || len(w.Bytes()) > fabricBytes {
@@ -205,12 +206,12 @@ func TestFabricIsAgreed(t *testing.T) {
 		}
 		return got
 	}
-	one, other := (&a).narrower(send(&b)), (&b).narrower(send(&a))
+	one, other := narrower(&a, send(&b)), narrower(&b, send(&a))
 	testcmp.Equal(t, "what the two agree on", one, other)
 	if one.Path != b.Path || one.All != min(a.All, b.All) || one.Net != min(a.Net, b.Net) || one.Ranks != a.Ranks {
 		t.Errorf("%+v of %+v and %+v", one, a, b)
 	}
-	if (&a).narrower(send(nil)) != nil || (*Fabric)(nil).narrower(send(&a)) != nil {
+	if narrower(&a, send(nil)) != nil || narrower(nil, send(&a)) != nil {
 		t.Error("a fabric that one rank does not know is known to all")
 	}
 }
@@ -275,7 +276,7 @@ func TestOnlyTheModel(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		runner.fabric = nil // as of emulated devices
+		runner.links = nil // as of emulated devices
 		for count, want := range map[uint64]string{256: "to the model of time, which does not know the links", 8192: "no rule for all-reduce"} {
 			_, err := runner.Choose(Call{Kind: AllReduce, Count: count})
 			testerr.Expect(t, err, mscclgo.ErrUnsupported, want)

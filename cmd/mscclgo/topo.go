@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/bench"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/model"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -211,7 +212,7 @@ func (f *topoFlags) printJSON(w io.Writer, m *topology.Machine) error {
 
 // printPredictions prints rings, NICs, and the predicted time of each collective by size.
 func (f *topoFlags) printPredictions(w io.Writer, m *topology.Machine) error {
-	fabric, err := collective.FabricOf(m, f.hosts)
+	fabric, err := model.FabricOf(m, f.hosts)
 	if err != nil {
 		return err
 	}
@@ -290,10 +291,10 @@ func plotPredictions(w io.Writer, m *topology.Machine) error {
 		{"rings", "rings*"}, {"tree", "two trees*"}, {"hier", "hier"},
 		{"hierRing", "hier, by ring"}, {"hierTree", "hier, by trees"},
 	}
-	fabrics := make([]collective.Fabric, len(hosts))
+	fabrics := make([]model.Fabric, len(hosts))
 	for i, h := range hosts {
 		var err error
-		if fabrics[i], err = collective.FabricOf(m, h); err != nil {
+		if fabrics[i], err = model.FabricOf(m, h); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,36 @@
-package collective
+// Package model predicts how long collectives take, from what the links between the ranks carry. Its choices
+// are the rules of collective/modelled.txt; see docs/PATHS.md.
+package model
 
 import (
 	"math"
 	"time"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/topology"
 )
+
+// Fabric is what the model knows of the links between ranks.
+type Fabric struct {
+	topology.Fabric
+	Rings float64 // what the rings of [topology.Machine.Rings] carry together, in GB/s
+}
+
+// FabricOf returns the links between one rank on each of the GPUs of so many machines.
+//
+// Errors: as for [topology.Machine.Fabric].
+func FabricOf(m *topology.Machine, hosts int) (Fabric, error) {
+	f, err := m.Fabric(hosts)
+	if err != nil {
+		return Fabric{}, err
+	}
+	all := Fabric{Fabric: f}
+	rings, err := m.Rings(hosts)
+	for _, r := range rings {
+		all.Rings += r.Bandwidth
+	}
+	return all, err
+}
 
 // Prediction is the time that the model gives a collective.
 type Prediction struct {
@@ -27,10 +52,10 @@ const (
 )
 
 // Predict returns the time of each algorithm that can do a collective of so many bytes (as
-// [Kind.Parts] counts them) on the fabric, the algorithms of [Kind.Algorithms] first. See [Fabric.Time].
-func (f Fabric) Predict(k Kind, bytes uint64) (all []Prediction) {
+// [collective.Kind.Parts] counts them) on the fabric, the algorithms of [collective.Kind.Algorithms] first. See [Fabric.Time].
+func (f Fabric) Predict(k collective.Kind, bytes uint64) (all []Prediction) {
 	names := k.Algorithms()
-	if k == AllReduce {
+	if k == collective.AllReduce {
 		names = append(names, rings, tree)
 	}
 	for i, name := range names {
@@ -46,18 +71,18 @@ func (f Fabric) Predict(k Kind, bytes uint64) (all []Prediction) {
 // knows neither grids nor what fits into the scratch. Over NVLink on one host it was set by
 // measurements, and is within a factor of 1.5 of those; the rest is estimated. It returns false
 // if the algorithm is not for these hosts or links, or there is no such.
-func (f Fabric) Time(k Kind, name string, bytes uint64) (time.Duration, bool) {
+func (f Fabric) Time(k collective.Kind, name string, bytes uint64) (time.Duration, bool) {
 	if f.Ranks < 1 || f.Hosts < 1 || f.Hosts > f.Ranks {
 		return 0, false
 	}
-	a, err := k.algorithm(name)
+	a, built := find(k, name)
 	var us float64
 	switch {
-	case err != nil && k == AllReduce && (name == rings || name == tree):
+	case !built && k == collective.AllReduce && (name == rings || name == tree):
 		us = f.unbuilt(name, float64(bytes))
-	case err != nil || f.Hosts > 1 && !a.about().hosts:
+	case !built || f.Hosts > 1 && !a.through.acrossHosts():
 		return 0, false
-	case payloadOf(a) == payloadLL128 && f.Path > topology.PathNVL: // 128 bytes may arrive in parts
+	case a.lines && f.Path > topology.PathNVL: // 128 bytes may arrive in parts
 		return 0, false
 	case f.Hosts > 1:
 		us = f.betweenHosts(k, a, float64(bytes))
@@ -71,99 +96,102 @@ func (f Fabric) Time(k Kind, name string, bytes uint64) (time.Duration, bool) {
 	return time.Duration(ns), true
 }
 
-// payloadOf returns the bytes of data in a packet of an algorithm, 0 without packets.
-func payloadOf(a algorithm) uint64 {
-	if p, ok := a.(*packets); ok {
-		return p.payload
+// least returns the algorithm that fits and has the least predicted time, and that time; false if
+// none does. On one host none is taken that goes through the host: what they set up for each pair of buffers
+// is not in the model.
+func (f Fabric) least(k collective.Kind, bytes uint64, fits func(string) bool) (best string, least time.Duration, ok bool) {
+	for _, name := range k.Algorithms() {
+		if f.Hosts == 1 && k.ByHost(name) || !fits(name) {
+			continue
+		}
+		if t, possible := f.Time(k, name, bytes); possible && (!ok || t < least) {
+			best, least, ok = name, t, true
+		}
 	}
-	return 0
+	return best, least, ok
 }
 
 // onHost returns the us of an algorithm on one host, for s bytes.
-func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
+func (f Fabric) onHost(k collective.Kind, a algorithm, s float64) float64 {
 	c, n := f.costs(), float64(f.Ranks)
 	if n == 1 {
 		return start
 	}
-	payload, split := payloadOf(a), whole
-	if p, ok := a.(*packets); ok {
-		split = p.split
-	}
 	// What a rank's links carry, and from how many ranks it receives at once.
 	carried, sources, bandwidth := s*(n-1)/n, n-1, c.write
 	switch k {
-	case AllReduce:
+	case collective.AllReduce:
 		carried = 2 * s * (n - 1) / n
-	case Reduce:
-		if payload == 0 || split == twoShards {
+	case collective.Reduce:
+		if !a.packets || a.twoShot {
 			carried = 2 * s * (n - 1) / n
 		} else {
 			carried = s * (n - 1) // to the root
 		}
-	case Broadcast:
+	case collective.Broadcast:
 		carried, sources = s*(n-1), 1 // from the root
-	case SendReceive:
+	case collective.SendReceive:
 		carried, sources, bandwidth = s, 1, c.next
 	}
-	if k == AllReduce && payload != 0 && split == whole {
+	if k == collective.AllReduce && a.packets && !a.twoShot {
 		carried = s * (n - 1)
 	}
 	trips := 1.0
-	switch a.about().name {
+	switch a.name {
 	case "relayed", "relayedLL128":
 		carried, sources, trips = s, 1, 2
 	}
-	if _, ok := a.(*rails); ok && k == Broadcast { // from the root, then from ranks that it has given shares
+	if k == collective.Broadcast && a.through == byRails { // from the root, then from ranks that it has given shares
 		carried = 2 * s * (n - 1) / n
 	}
-	if split == twoShards {
+	if a.twoShot {
 		trips = 2
 	}
 	latency := start + eachPeer*(sources-1)
 	switch {
-	case payload == payloadLL128:
+	case a.lines:
 		return latency + trips*c.trip + carried*128/120/bandwidth
-	case payload != 0: // half of a packet is flags
+	case a.packets: // half of a packet is flags
 		return latency + trips*c.trip + 2*carried/bandwidth
 	}
-	switch a.(type) {
-	case *exchange:
+	switch a.through {
+	case byExchange:
 		bandwidth = c.engine
-		if k == SendReceive {
+		if k == collective.SendReceive {
 			bandwidth = c.nextEngine
 		} else if n > 2 && !k.Rooted() {
 			bandwidth *= sharedEngines
 		}
 		return start + copying + carried/bandwidth
-	case *ring:
+	case byRing:
 		return start + 2*(n-1)*c.port + carried/c.nextEngine
-	case *staged:
+	case byStages:
 		if n > 2 {
 			c.engine *= sharedEngines
 		}
 		return start + 2*copying + carried/c.engine
-	case *hier:
-		if k == AllReduce {
+	case byHosts:
+		if k == collective.AllReduce {
 			return latency + 2*c.signal + s*(n-1)/n/c.read + s*(n-1)/n/c.write
 		}
-	case *rails: // a barrier more than direct
+	case byRails: // a barrier more than direct
 		return latency + 3*c.signal + carried/c.write
-	case *routes: // as direct, by reads from a root
-		if k == Scatter {
+	case byRoutes: // as direct, by reads from a root
+		if k == collective.Scatter {
 			return latency + 2*c.signal + 2*c.trip + carried/c.read
 		}
 		return latency + 2*c.signal + carried/c.write
-	case *pushed:
+	case byPush:
 		return latency + 2*c.signal + carried/c.write
-	case *slots:
+	case bySlots:
 		return latency + 2*c.trip + carried/c.slots
 	}
 	switch { // direct, the relayed broadcast, and reductions within a host, between two barriers
-	case a.about().name == "relayed":
+	case a.name == "relayed":
 		return latency + relaying + carried/(c.write*0.85)
-	case k == AllReduce || k == Reduce:
+	case k == collective.AllReduce || k == collective.Reduce:
 		return latency + 2*c.signal + 2*c.trip + carried/c.both
-	case k == ReduceScatter:
+	case k == collective.ReduceScatter:
 		return latency + 2*c.signal + 2*c.trip + carried/c.read
 	}
 	return latency + 2*c.signal + carried/bandwidth
@@ -174,47 +202,49 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 const sharedEngines = 0.55
 
 // betweenHosts returns the us of an algorithm on several hosts.
-func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
+func (f Fabric) betweenHosts(k collective.Kind, a algorithm, s float64) float64 {
 	c, n, hosts, g := f.costs(), float64(f.Ranks), float64(f.Hosts), f.perHost()
-	switch a.(type) {
-	case *ring: // one ring in the order of ranks, which leaves each host by one NIC
+	switch a.through {
+	case byRing: // one ring in the order of ranks, which leaves each host by one NIC
 		hops := 2 * (hosts*c.net + (n-1-min(hosts, n-1))*c.port)
 		return start + hops + 2*(n-1)/n*s/min(c.nextEngine, c.nic)
-	case *hier:
-		if k == ReduceScatter { // each rank puts a part to its twin on each other host
+	case byHosts:
+		if k == collective.ReduceScatter { // each rank puts a part to its twin on each other host
 			return start + f.reading(s) + c.net + (hosts-1)*(posting+s/n/c.perRank)
 		}
-		switch a.about().name {
-		case hierRing:
+		switch a.name {
+		case "hierRing":
 			return start + f.within(s) + 2*(hosts-1)*c.net + 2*(hosts-1)/hosts*s/g/c.perRank
-		case hierTree:
+		case "hierTree":
 			return start + f.within(s) + pipelined(2*f.levels()*c.net, 2*s/g/c.perRank)
 		}
 		// Each rank puts its shard to all other hosts, or the root's host gets it of all.
 		return start + f.within(s) + c.net + (hosts-1)*(posting+s/g/c.perRank)
-	case *rails: // the network and the threads of a host carry pieces side by side
+	}
+	if a.through == byRails { // the network and the threads of a host carry pieces side by side
 		wire, passed := (hosts-1)*s/n/c.perRank, 0.0
-		if k == Broadcast { // the root gives its host's ranks their shares first
+		if k == collective.Broadcast { // the root gives its host's ranks their shares first
 			wire = (hosts - 1) * s / g / c.perRank
 		}
 		if g > 1 {
 			passed = (g - 1) / g * s / c.write
 		}
 		us := start + 2*c.signal + c.net + (hosts-1)*posting + max(wire, passed) + min(wire, passed)/railPieces
-		if k == Broadcast {
+		if k == collective.Broadcast {
 			us += passed
 		}
 		return us
-	case *routes:
+	}
+	if a.through == byRoutes {
 		return f.routed(k, s)
 	}
 	// By ports, each part straight to its place.
 	switch k {
-	case SendReceive:
+	case collective.SendReceive:
 		return start + c.net + s/c.nic
-	case Broadcast:
+	case collective.Broadcast:
 		return start + c.net + (n-1)*posting + (n-g)*s/c.nic
-	case Gather, Scatter: // all through the root's NIC
+	case collective.Gather, collective.Scatter: // all through the root's NIC
 		return start + c.net + (n-1)*posting + max((n-g)/n*s/c.nic, (g-1)/n*s/c.engine)
 	}
 	return start + c.net + (n-1)*posting + max((n-g)/n*s/c.perRank, (g-1)/n*s/c.engine)
@@ -222,7 +252,7 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 
 // routed returns the us of an algorithm by routes.cu, whose streams the network and the threads of a host
 // carry piece by piece, side by side.
-func (f Fabric) routed(k Kind, s float64) float64 {
+func (f Fabric) routed(k collective.Kind, s float64) float64 {
 	c, n, hosts, g := f.costs(), float64(f.Ranks), float64(f.Hosts), f.perHost()
 	// What a rank, or the root, has of other hosts or for them, how much of that goes from or to other
 	// ranks of its host, and what stays there.
@@ -234,18 +264,24 @@ func (f Fabric) routed(k Kind, s float64) float64 {
 		stream /= g
 	}
 	switch k {
-	case Gather: // into the root's output
+	case collective.Gather: // into the root's output
 		twins, threads = 1, (passed+near)/c.write
-	case Scatter: // from the root's input
+	case collective.Scatter: // from the root's input
 		threads = (passed + near) / c.read
 	}
-	pieces := stream / float64(routeSlot(defaultScratch, uint64(f.Hosts-1)))
+	pieces := stream / routeSlot(hosts-1)
 	wire := max((hosts-1)*stream/c.perRank, twins*pieces*posting)
 	us := start + 2*c.signal + c.net + twins*posting + max(wire, threads) + min(wire, threads)/max(pieces, 1)
-	if g > 1 && k != Gather {
+	if g > 1 && k != collective.Gather {
 		us += 2 * c.trip // of the first read
 	}
 	return us
+}
+
+// routeSlot returns the bytes of the slots by which routes.cu moves pieces, by default, for so many other hosts.
+func routeSlot(others float64) float64 {
+	const boxes, slots, most, line = 12 << 20, 8, 512 << 10, 128
+	return max(math.Floor(min(boxes/(2*slots*others), most)/line), 1) * line
 }
 
 // railPieces is in how many pieces rails.cu moves what is large.
@@ -300,33 +336,4 @@ func (f Fabric) levels() float64 { return math.Ceil(math.Log2(float64(f.Hosts)))
 // that makes the last two equal.
 func pipelined(latency, transfer float64) float64 {
 	return latency + transfer + 2*math.Sqrt(latency*transfer)
-}
-
-// choose returns the algorithm that fits and has the least predicted time; false if
-// none does. Most algorithms through the host are done with few blocks, and all between hosts only: what
-// they set up for each pair of buffers is not in the model. Blocks have as many threads as the grid's, or as
-// the kernel's can have. Times are compared to 10 ns, since
-// processors round the last digits in different ways, and all ranks must choose the same.
-func (f Fabric) choose(k Kind, bytes uint64, grid Choice, fits func(Choice) bool) (best Choice, ok bool) {
-	least := time.Duration(0)
-	for _, a := range k.spec().algorithms {
-		name := a.about().name
-		choice := Choice{name, grid.Blocks, min(grid.Threads, a.about().mostThreads())}
-		if k.ByHost(name) {
-			if f.Hosts == 1 {
-				continue
-			}
-			switch a.(type) {
-			case *rails, *routes: // whose blocks share their channels
-			default:
-				choice.Blocks = min(choice.Blocks, ringBlocks)
-			}
-		}
-		t, possible := f.Time(k, name, bytes)
-		t = t.Round(10 * time.Nanosecond)
-		if possible && (!ok || t < least) && fits(choice) {
-			best, least, ok = choice, t, true
-		}
-	}
-	return best, ok
 }
