@@ -13,8 +13,12 @@ type algorithm interface {
 	about() *traits
 	// fits returns why a call cannot be done so, beyond what the traits tell, or nil.
 	fits(r *Runner, c *Call) error
-	// prepare returns the launch of a call that was checked, on its memories. The caller holds the runner's mu.
-	// Collective the first time with these memories and so many threads.
+}
+
+// hosted is an algorithm by which the host moves data too.
+type hosted interface {
+	algorithm
+	// prepare is Runner.prepare.
 	prepare(ctx context.Context, r *Runner, c *Call) (launch, error)
 }
 
@@ -51,6 +55,10 @@ func (t *traits) fits(*Runner, *Call) error { return nil }
 
 func (t *traits) piece(_ *Runner, c *Call) uint64 { return c.part() }
 
+func (t *traits) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
+	return r.kernel(ctx, c, t)
+}
+
 // mostThreads returns the most threads that a block of the kernel can have.
 func (t *traits) mostThreads() int {
 	if t.threads != 0 {
@@ -70,17 +78,22 @@ type launchable struct {
 	stores *gpu.Kernel // that goes first, if there is one; see storeSpans
 }
 
-// prepareMapped is prepare of an algorithm whose kernels reach the call's memories.
-func prepareMapped(ctx context.Context, r *Runner, c *Call, a mapped) (launch, error) {
-	k, err := a.load(ctx, r, c)
+// prepare returns the launch of a call that was checked, on its memories. The caller holds mu. Collective the first time
+// with these memories and so many threads.
+func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, error) {
+	m, ok := a.(mapped)
+	if !ok {
+		return a.(hosted).prepare(ctx, r, c)
+	}
+	k, err := m.load(ctx, r, c)
 	if err != nil {
 		return launch{}, err
 	}
-	if err := r.enough(c, a, k); err != nil {
+	if err := r.enough(c, a.about(), k); err != nil {
 		return launch{}, err
 	}
 	in, out := r.peers(c)
-	return a.launch(r, c, k, in, out), nil
+	return m.launch(r, c, k, in, out), nil
 }
 
 // source is a file of kernels.
@@ -102,9 +115,9 @@ func (s source) bytes() []byte {
 }
 
 // source returns where an algorithm's kernel is.
-func (k Kind) source(a algorithm) source {
-	if s := a.about().source; s.name != "" {
-		return s
+func (k Kind) source(t *traits) source {
+	if t.source.name != "" {
+		return t.source
 	}
 	return k.spec().source
 }

@@ -115,7 +115,7 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (all spansBetween, err error) 
 		return all, invalid(r.comm.Rank(), "it sends %d elements to itself and receives %d", c.Sends[r.comm.Rank()].Count, c.Receives[r.comm.Rank()].Count)
 	}
 	sends, receives := make(spans, ranks), make(spans, ranks)
-	all = spansBetween{pointer(c.In), pointer(c.Out), sends, receives, c.Type}
+	all = spansBetween{c.In, c.Out, sends, receives, c.Type}
 	for _, side := range []struct {
 		what  string
 		b     *gpu.Buffer
@@ -157,14 +157,6 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (all spansBetween, err error) 
 		}
 	}
 	return all, nil
-}
-
-// pointer returns the address of a buffer, or 0 of none.
-func pointer(b *gpu.Buffer) gpu.Ptr {
-	if b == nil {
-		return 0
-	}
-	return b.Ptr()
 }
 
 // end returns where the last part ends.
@@ -308,7 +300,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 // called in this group.
 func (r *Runner) tieV(ctx context.Context) error {
 	all := slices.Repeat(spans{{Bytes: mostPart}}, r.comm.Size())
-	l, err := r.withCounts(ctx, spansBetween{0, 0, all, all, U8}, true)
+	l, err := r.withCounts(ctx, spansBetween{gpu.Ptr(0), gpu.Ptr(0), all, all, U8}, true)
 	if err != nil {
 		return err
 	}

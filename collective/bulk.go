@@ -39,12 +39,8 @@ func (r *Runner) fitRing() bulkRing {
 
 func (a *bulk) reach(Kind) reach { return reachOutputs }
 
-func (a *bulk) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	return prepareMapped(ctx, r, c, a)
-}
-
 func (a *bulk) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
-	src, options, unit := c.unit(a)
+	src, options, unit := c.unit(&a.traits)
 	if r.rings.stages != defaultBulkRing.stages {
 		options.Defines = append(options.Defines, fmt.Sprintf("STAGES=%d", r.rings.stages))
 	}

@@ -2,7 +2,6 @@ package collective
 
 import (
 	"cmp"
-	"context"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -22,14 +21,6 @@ func (a *direct) reach(k Kind) reach {
 		return reachInputs
 	}
 	return reachOutputs
-}
-
-func (a *direct) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	return prepareMapped(ctx, r, c, a)
-}
-
-func (a *direct) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
-	return r.kernel(ctx, c, a)
 }
 
 func (a *direct) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {

@@ -21,7 +21,7 @@ func (a *exchange) prepare(ctx context.Context, r *Runner, c *Call) (launch, err
 		return launch{}, r.invalid(c, "prepare", fmt.Errorf("%s is for at most %d ranks, and there are %d", c.Algorithm, mostThreads, ranks))
 	}
 	c.Threads = max(c.Threads, int(divideUp(uint64(ranks), warp)*warp))
-	k, err := r.kernel(ctx, c, a)
+	k, err := r.kernel(ctx, c, &a.traits)
 	if err != nil {
 		return launch{}, err
 	}

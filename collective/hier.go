@@ -66,7 +66,7 @@ func betweenHosts(name, kernel string) *hier {
 }
 
 func (a *hier) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	k, err := r.kernel(ctx, c, a)
+	k, err := r.kernel(ctx, c, &a.traits)
 	if err != nil {
 		return launch{}, err
 	}

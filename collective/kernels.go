@@ -16,8 +16,8 @@ import (
 
 // unit is what a call's algorithm is compiled from: its source, for a type and an
 // operation if the collective reduces. name is the unit's own.
-func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string) {
-	src = c.Kind.source(a)
+func (c *Call) unit(t *traits) (src source, o devicecode.Options, name string) {
+	src = c.Kind.source(t)
 	if !c.Kind.Reduces() {
 		return src, o, src.name
 	}
@@ -48,7 +48,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 		if err != nil {
 			return r.invalid(&c, "compile", err)
 		}
-		src, options, name := c.unit(a)
+		src, options, name := c.unit(a.about())
 		if !known[name] && !r.loaded(name) {
 			units = append(units, unit{src, r.complete(options)})
 		}
@@ -102,9 +102,9 @@ func (r *Runner) loaded(unit string) bool {
 // kernel returns an algorithm's kernel, which is loaded once for each type and
 // operation that it is compiled for, and how many blocks of the call's threads may
 // wait for each other. The caller holds mu. Collective.
-func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (launchable, error) {
-	src, options, unit := c.unit(a)
-	return r.kernelOf(ctx, src, options, unit, a.about().kernel, c.Threads)
+func (r *Runner) kernel(ctx context.Context, c *Call, t *traits) (launchable, error) {
+	src, options, unit := c.unit(t)
+	return r.kernelOf(ctx, src, options, unit, t.kernel, c.Threads)
 }
 
 // kernelOf is kernel for any unit.
@@ -212,20 +212,20 @@ func forRanks(o devicecode.Options, ranks int) devicecode.Options {
 
 // kernelOfTwo is kernel for one whose blocks have two tasks, so that there are two at
 // least.
-func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, a algorithm) (launchable, error) {
-	k, err := r.kernel(ctx, c, a)
+func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, t *traits) (launchable, error) {
+	k, err := r.kernel(ctx, c, t)
 	if err == nil {
-		err = r.enough(c, a, k)
+		err = r.enough(c, t, k)
 	}
 	return k, err
 }
 
 // enough returns the error of a kernel of which fewer blocks fit than the algorithm needs.
-func (r *Runner) enough(c *Call, a algorithm, k launchable) error {
-	if k.fit >= a.about().blocks {
+func (r *Runner) enough(c *Call, t *traits, k launchable) error {
+	if k.fit >= t.blocks {
 		return nil
 	}
-	return mscclgo.Errorf(mscclgo.ErrUnsupported, fmt.Sprintf("collective: prepare %v by %s", c.Kind, a.about().name), "it needs two blocks, and %d of %d threads fits", k.fit, c.Threads).At(r.comm.Rank(), mscclgo.NoRank)
+	return mscclgo.Errorf(mscclgo.ErrUnsupported, fmt.Sprintf("collective: prepare %v by %s", c.Kind, t.name), "it needs two blocks, and %d of %d threads fits", k.fit, c.Threads).At(r.comm.Rank(), mscclgo.NoRank)
 }
 
 // fitKey is what the number of blocks that fit depends on.

@@ -180,7 +180,7 @@ func (o *Operation) prepare(ctx context.Context) error {
 		if err := r.alike(texts, "prepare a call"); err != nil || c.Count == 0 {
 			return err
 		}
-		if l, err = a.prepare(ctx, r, &c); err != nil {
+		if l, err = r.prepare(ctx, &c, a); err != nil {
 			return r.invalid(&c, "prepare", err)
 		}
 		return nil
@@ -216,5 +216,8 @@ func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
 	// InOffset and OutOffset of the first ranks give the offsets of all.
 	in.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.InOffset(1, c.InPlace)))
 	out.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.OutOffset(1, c.InPlace)))
+	me := r.group.Rank
+	in.Set(uint64(me), c.input().Ptr()+gpu.Ptr(c.part()*uint64(c.Kind.InOffset(int(me), c.InPlace))))
+	out.Set(uint64(me), c.Out.Ptr()+gpu.Ptr(c.part()*uint64(c.Kind.OutOffset(int(me), c.InPlace))))
 	return in, out
 }

@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -87,14 +86,6 @@ func (a *packets) piece(r *Runner, c *Call) uint64 {
 		return c.part()
 	}
 	return piecesOf(c.part(), r.capacity(a.payload)*a.payload)
-}
-
-func (a *packets) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	return prepareMapped(ctx, r, c, a)
-}
-
-func (a *packets) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
-	return r.kernel(ctx, c, a)
 }
 
 func (a *packets) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {

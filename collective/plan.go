@@ -83,7 +83,7 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 		if p.room, err = r.sides(ctx, c); err != nil {
 			return launch{}, err
 		}
-		return p.algorithm.prepare(ctx, r, c)
+		return r.prepare(ctx, c, p.algorithm)
 	}
 	// Others' stagings are no part of the example: which there are by now depends on the order of calls.
 	var in, out devicecode.PeerMemory
@@ -147,7 +147,7 @@ func (p *plan) take(c *anyCall) error {
 		}
 		piece := c.call
 		piece.Count = bytes / uint64(piece.Type.Size())
-		l, err := p.algorithm.prepare(context.Background(), r, &piece)
+		l, err := r.prepare(context.Background(), &piece, p.algorithm)
 		if err != nil {
 			return err
 		}

@@ -112,7 +112,7 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 				if t := a.about(); t.between && !o.SeveralHosts || t.narrow && c.sumsGrow() > 1 {
 					continue
 				}
-				src, options, _ := c.unit(a)
+				src, options, _ := c.unit(a.about())
 				add(unit{src, options})
 			}
 		}

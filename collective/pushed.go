@@ -31,12 +31,8 @@ func (a *pushed) reach(k Kind) reach {
 	return reachOutputs
 }
 
-func (a *pushed) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	return prepareMapped(ctx, r, c, a)
-}
-
 func (a *pushed) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
-	k, err := r.kernel(ctx, c, a)
+	k, err := r.kernel(ctx, c, &a.traits)
 	if err != nil || k.fit < a.blocks {
 		return k, err
 	}

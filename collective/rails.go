@@ -25,7 +25,7 @@ func byRails(kernel string) *rails {
 }
 
 func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	k, err := r.kernelOfTwo(ctx, c, a)
+	k, err := r.kernelOfTwo(ctx, c, &a.traits)
 	if err != nil {
 		return launch{}, err
 	}

@@ -22,7 +22,7 @@ type ring struct{ traits }
 var aroundRing = &ring{traits{name: "ring", kernel: "ring", source: source{name: "ring.cu"}, hosts: true, narrow: true, threads: boundedThreads}}
 
 func (a *ring) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	k, err := r.kernel(ctx, c, a)
+	k, err := r.kernel(ctx, c, &a.traits)
 	if err != nil {
 		return launch{}, err
 	}

@@ -44,7 +44,7 @@ func byRoutes(kernel string) *routes {
 func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	const warp = 32
 	c.Threads = int(divideUp(uint64(c.Threads), warp) * warp)
-	k, err := r.kernelOfTwo(ctx, c, a)
+	k, err := r.kernelOfTwo(ctx, c, &a.traits)
 	if err != nil {
 		return launch{}, err
 	}

@@ -83,7 +83,7 @@ func TestFailsWhileCompiling(t *testing.T) {
 		}
 		<-comm.Done() // the compiler has no time at all
 		call := Call{Kind: AllReduce, Type: F32, Op: Sum}
-		src, options, unit := call.unit(directly("direct"))
+		src, options, unit := call.unit(directly("direct").about())
 		runner.mu.Lock()
 		_, err = runner.kernelOf(ctx, src, options, unit, "direct", 32)
 		runner.mu.Unlock()

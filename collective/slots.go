@@ -73,9 +73,10 @@ type parts struct {
 
 // spansBetween are what an all-to-all moves between any buffers of the ranks, with no registration of these:
 // sends are the parts of in that go to each rank, receives the parts of out that come from each. A rank knows its
-// own; in that one rank's sends equal the others' receives they agree. in and out may be 0 where nothing is used.
+// own; in that one rank's sends equal the others' receives they agree. in and out are buffers or addresses, and may be
+// nil buffers or 0 where nothing is used.
 type spansBetween struct {
-	in, out         gpu.Ptr
+	in, out         any
 	sends, receives spans
 	typ             Type
 }
@@ -199,31 +200,15 @@ func (a *slots) load(ctx context.Context, r *Runner, c *Call) (launchable, error
 	return r.loadSlots(ctx, c.Threads)
 }
 
-// prepare takes this rank's buffers, wherever the ranks' parts begin.
-func (a *slots) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	k, err := a.load(ctx, r, c)
-	if err != nil {
-		return launch{}, err
-	}
-	return a.rooted(r, c, k, c.In.Ptr(), c.Out.Ptr()), nil
-}
-
+// launch takes the addresses of this rank's buffers alone.
 func (a *slots) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
-	me := uint64(r.group.Rank)
-	return a.rooted(r, c, k, addressIn(in, me), addressIn(out, me))
-}
-
-// addressIn returns this rank's address in a memory.
-func addressIn(m devicecode.PeerMemory, me uint64) gpu.Ptr {
-	if me < devicecode.RanksByValue {
-		return m.Ranks[me]
+	own := func(m devicecode.PeerMemory) gpu.Ptr {
+		if r.group.Rank < devicecode.RanksByValue {
+			return m.Ranks[r.group.Rank]
+		}
+		return m.Own
 	}
-	return m.Own
-}
-
-// rooted returns the launch of a gather or a scatter between any buffers.
-func (a *slots) rooted(r *Runner, c *Call, k launchable, in, out gpu.Ptr) launch {
-	b := spansBetween{in, out, make(spans, r.comm.Size()), make(spans, r.comm.Size()), c.Type}
+	b := spansBetween{own(in), own(out), make(spans, r.comm.Size()), make(spans, r.comm.Size()), c.Type}
 	one, all := b.sends, b.receives // of a gather
 	if c.Kind == Scatter {
 		one, all = all, one

@@ -34,7 +34,7 @@ var stagedSums = &staged{traits{name: "staged", kernel: "staged", source: source
 
 func (a *staged) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	c.Threads = max(c.Threads, stagedWarps)
-	k, err := r.kernelOfTwo(ctx, c, a)
+	k, err := r.kernelOfTwo(ctx, c, &a.traits)
 	if err != nil {
 		return launch{}, err
 	}

@@ -56,6 +56,9 @@ func printOf(of ...any) (f fingerprint) {
 				add(arg)
 			}
 		case *gpu.Buffer:
+			if v == nil {
+				break
+			}
 			fmt.Fprintf(h, "%#x and %d bytes\n", uint64(v.Ptr()), v.Size())
 		default: // has no pointers but to kernels
 			fmt.Fprintf(h, "%T %+v\n", v, v)
