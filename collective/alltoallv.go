@@ -69,7 +69,7 @@ func (o *Operation) prepareV(ctx context.Context) error {
 		if err := r.matching(texts); err != nil {
 			return err
 		}
-		if l, err = r.withCounts(ctx, spans, c.Overlap); err != nil {
+		if l, err = r.launchCounts(ctx, spans, c.Overlap); err != nil {
 			return wrap(r.comm, prepareV, err)
 		}
 		carried, number, before := o.validity != nil, o.number, r.preparedV
@@ -86,17 +86,8 @@ func (o *Operation) prepareV(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	buffers := [2]*gpu.Buffer{}
-	for i, side := range []struct {
-		b   *gpu.Buffer
-		end uint64
-	}{{c.In, spans.sends.end()}, {c.Out, spans.receives.end()}} {
-		if side.end > 0 {
-			buffers[i] = side.b
-		}
-	}
 	description := fmt.Sprintf("all-to-all with counts, number %d of those prepared", o.number)
-	o.ready(l, slotsChoice, "collective: launch "+c.String(), description, [2]*Memory{}, buffers)
+	o.ready(l, slotsChoice, "collective: launch "+c.String(), description, nil, used([2]side{{c.In, spans.sends.end()}, {c.Out, spans.receives.end()}}))
 	return nil
 }
 
@@ -249,62 +240,34 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err != nil {
 		return err
 	}
-	if err := r.checkStream(s, op); err != nil {
+	sides := [2]side{{in, spans.sends.end()}, {out, spans.receives.end()}}
+	if err := r.checkSides(s, op, sides); err != nil {
 		return err
-	}
-	var buffers []*gpu.Buffer
-	for _, side := range []struct {
-		b     *gpu.Buffer
-		bytes uint64
-	}{{in, spans.sends.end()}, {out, spans.receives.end()}} {
-		if side.bytes == 0 {
-			continue
-		}
-		if err := r.checkBuffer(s, side.b, op, side.bytes); err != nil {
-			return err
-		}
-		buffers = append(buffers, side.b)
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
-	first := r.calledV == nil
-	if first { // which may wait for the other ranks
-		if err := mayWait(s, "call of Runner.AllToAllV", ""); err != nil {
-			return wrap(r.comm, op, err)
-		}
-		if err := r.comm.MatchCall("the first " + description); err != nil {
-			return wrap(r.comm, op, err)
-		}
+	first := r.plans[planKey{kind: withCounts}] == nil
+	if first {
+		err = r.first(s, "call of Runner.AllToAllV", "", description, r.loadCounts)
 	}
 	var l launch
-	queue := func(ctx context.Context) (err error) {
-		l, err = r.withCounts(ctx, spans, true)
-		return err
-	}
-	if !first {
-		err = queue(context.Background())
-	} else {
-		err = r.prepareFirst(func(ctx context.Context) error {
-			if err := queue(ctx); err != nil {
-				return err
-			}
-			return r.tieV(ctx)
-		})
+	if err == nil {
+		l, err = r.launchCounts(context.Background(), spans, true)
 	}
 	if err != nil {
 		return wrap(r.comm, op, err)
 	}
-	return r.order.do(s, &orderedCall{op, description, first, []use{r, r.calledV}, buffers, l.queue})
+	uses := r.plans[planKey{kind: withCounts}].uses
+	return r.order.do(s, &orderedCall{op, description, first, uses, used(sides), l.queue})
 }
 
-// tieV makes what graphs of calls on any buffers hold on to. The caller holds mu. Collective if none was
-// called in this group.
-func (r *Runner) tieV(ctx context.Context) error {
+// loadCounts makes the plan of all-to-alls with counts. The caller holds mu. Collective if there is none.
+func (r *Runner) loadCounts(ctx context.Context) error {
 	all := slices.Repeat(spans{{Bytes: mostPart}}, r.comm.Size())
-	l, err := r.withCounts(ctx, spansBetween{gpu.Ptr(0), gpu.Ptr(0), all, all, U8}, true)
+	l, err := r.launchCounts(ctx, spansBetween{gpu.Ptr(0), gpu.Ptr(0), all, all, U8}, true)
 	if err != nil {
 		return err
 	}
-	r.calledV = r.validity(r.before.calledV, printOf(l, r.slotSizes, r.link, r.name))
+	r.keepPlan(planKey{kind: withCounts}, &plan{r: r, first: callKey{kind: withCounts}}, printOf(l, r.slotSizes, r.link, r.name))
 	return nil
 }
 

@@ -154,7 +154,7 @@ func (c differing) found(r *Runner, s *gpu.Stream) error {
 			if err != nil {
 				return err
 			}
-			l, err := r.withCounts(context.Background(), spans, true)
+			l, err := r.launchCounts(context.Background(), spans, true)
 			if err != nil {
 				return err
 			}

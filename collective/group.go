@@ -310,7 +310,7 @@ func (g *Group) queue(op string, streams []*gpu.Stream, table *groupTable) error
 	if err := r.groups.join(main, streams[1:]); err != nil {
 		return err
 	}
-	call := &orderedCall{op: op, uses: append([]use{r, r.groups.validity}, table.used...), queue: func(s *gpu.Stream) error { return r.groups.launch(r, s, table) }}
+	call := &orderedCall{op: op, uses: slices.Concat(r.groups.plan.uses, table.used), queue: func(s *gpu.Stream) error { return r.groups.launch(r, s, table) }}
 	if main.Internal().Capture() != 0 {
 		for i := range g.messages {
 			if m := &g.messages[i]; m.count > 0 {

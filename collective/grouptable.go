@@ -122,7 +122,7 @@ type groups struct {
 	work            groupTable
 	sends, receives [][]*message
 	order           []*message
-	validity        *validity // of launches
+	plan            *plan
 	// tables are for the messages of groups that have more than go with a kernel's parameters.
 	// The last one is used; graphs hold the addresses of those before.
 	tables []*gpu.Buffer
@@ -235,7 +235,8 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	handle.Watch.Channel = devicecode.MessageChannel
 	g.handle, g.shared = handle, box.peers()
 	g.box, g.tables = box, append([]*gpu.Buffer{table}, g.tables...)
-	g.validity = r.validity(r.before.groups, g.print(r))
+	g.plan = &plan{r: r, first: callKey{kind: inGroups}}
+	r.keepPlan(planKey{kind: inGroups}, g.plan, g.print(r))
 	return nil
 }
 

@@ -16,16 +16,12 @@ type introduction struct {
 	details                     string
 	carried                     bool // it comes by Reform
 	number, memories, preparedV uint64
-	calledV, groups             bool
 	calls                       []callKey // sorted
 }
 
 // introduction returns this rank's. number is the number that it proposes for the runner.
 func (r *Runner) introduction(details string, carried bool, number uint64) introduction {
-	c := introduction{
-		details: details, carried: carried, number: number, memories: r.numbers, preparedV: r.preparedV,
-		calledV: r.before.calledV != nil, groups: r.before.groups != nil,
-	}
+	c := introduction{details: details, carried: carried, number: number, memories: r.numbers, preparedV: r.preparedV}
 	for key := range r.before.calls {
 		c.calls = append(c.calls, key)
 	}
@@ -46,8 +42,6 @@ func (c *introduction) encode() string {
 	for _, v := range []uint64{c.number, c.memories, c.preparedV} {
 		w.U64(v)
 	}
-	w.Bool(c.calledV)
-	w.Bool(c.groups)
 	w.U32(uint32(len(c.calls)))
 	for _, k := range c.calls {
 		w.U8(uint8(k.kind))
@@ -70,7 +64,6 @@ func decodeIntroduction(text string) (c introduction, err error) {
 	for _, v := range []*uint64{&c.number, &c.memories, &c.preparedV} {
 		*v = r.U64()
 	}
-	c.calledV, c.groups = r.Bool(), r.Bool()
 	n := r.U32()
 	if n > mostIntroduced {
 		return c, fmt.Errorf("it has %d calls, more than %d", n, mostIntroduced)
@@ -104,7 +97,6 @@ func (r *Runner) introduceAll(ctx context.Context, mine introduction, failed err
 			all.number = max(all.number, c.number)
 		}
 		all.memories, all.preparedV = max(all.memories, c.memories), max(all.preparedV, c.preparedV)
-		all.calledV, all.groups = all.calledV || c.calledV, all.groups || c.groups
 		all.calls = append(all.calls, c.calls...)
 	}
 	slices.SortFunc(all.calls, callKey.compare)

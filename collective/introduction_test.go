@@ -11,7 +11,7 @@ import (
 // encoded to the same again.
 func FuzzMessages(f *testing.F) {
 	c := introduction{
-		details: "4096 bytes of scratch", carried: true, number: 2, memories: 3, preparedV: 4, groups: true,
+		details: "4096 bytes of scratch", carried: true, number: 2, memories: 3, preparedV: 4,
 		calls: []callKey{{kind: AllReduce, typ: F16, op: Max, count: 1 << 40}, {kind: Broadcast, count: 1, root: 7}},
 	}
 	f.Add([]byte(c.encode()))

@@ -20,24 +20,22 @@ type Operation struct {
 	v        *AllToAllV // of an all-to-all with counts
 	number   uint64     // among the prepared operations
 	choice   Choice     // with the blocks of the grid
-	memories [2]*Memory // of the call, or nil
+	memories []*Memory  // of the call
 	validity *validity  // nil before the first preparation
 	closed   atomic.Bool
 }
 
 // ready makes it the operation of a launch, which is done by that algorithm and choice but for
 // the number of blocks. A launch without a kernel does nothing.
-func (o *Operation) ready(l launch, choice Choice, op, description string, memories [2]*Memory, buffers [2]*gpu.Buffer) {
+func (o *Operation) ready(l launch, choice Choice, op, description string, memories []*Memory, buffers []*gpu.Buffer) {
 	r := o.runner
 	choice.Blocks = l.shape.Grid.X
 	description += r.name
 	o.choice, o.memories = choice, memories
 	o.validity = r.validity(o.validity, printOf(l, description))
-	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.validity}, buffers: buffers[:], queue: l.queue}
+	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.validity}, buffers: buffers, queue: l.queue}
 	for _, m := range memories {
-		if m != nil {
-			o.uses = append(o.uses, m)
-		}
+		o.uses = append(o.uses, m)
 	}
 }
 
@@ -87,14 +85,11 @@ func (o *Operation) Launch(s *gpu.Stream) error {
 		return err
 	}
 	for _, m := range o.memories {
-		if m != nil && m.over() {
+		if m.over() {
 			return r.invalidUse(o.op, "its memory is closed")
 		}
 	}
 	for _, b := range o.buffers {
-		if b == nil {
-			continue
-		}
 		if err := r.checkBuffer(s, b, o.op, 0); err != nil {
 			return err
 		}
@@ -111,6 +106,39 @@ func (r *Runner) checkStream(s *gpu.Stream, op string) error {
 		return r.invalidUse(op, "the stream is of %v, the communicator of %v%s", s.Device(), r.comm.Device(), native.Twice(s.Device(), r.comm.Device()))
 	}
 	return r.at(s.Internal().Usable(op))
+}
+
+// side is a buffer of a call, of which it uses so many bytes.
+type side struct {
+	*gpu.Buffer
+	bytes uint64
+}
+
+// checkSides returns the error of a stream, or of a buffer of which something is used, that a call cannot use.
+func (r *Runner) checkSides(s *gpu.Stream, op string, sides [2]side) error {
+	if err := r.checkStream(s, op); err != nil {
+		return err
+	}
+	for _, x := range sides {
+		if x.bytes == 0 {
+			continue
+		}
+		if err := r.checkBuffer(s, x.Buffer, op, x.bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// used returns the buffers of which something is used.
+func used(sides [2]side) []*gpu.Buffer {
+	buffers := make([]*gpu.Buffer, 0, len(sides))
+	for _, x := range sides {
+		if x.bytes > 0 {
+			buffers = append(buffers, x.Buffer)
+		}
+	}
+	return buffers
 }
 
 // checkBuffer returns the error of a buffer whose first bytes a stream cannot use.
@@ -187,10 +215,11 @@ func (o *Operation) prepare(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	memories, buffers := [2]*Memory{c.In, c.Out}, [2]*gpu.Buffer{}
-	for i, m := range memories {
+	var memories []*Memory
+	var buffers []*gpu.Buffer
+	for _, m := range []*Memory{c.In, c.Out} {
 		if m != nil {
-			buffers[i] = m.Buffer
+			memories, buffers = append(memories, m), append(buffers, m.Buffer)
 		}
 	}
 	o.ready(l, c.Choice, "collective: launch "+c.String(), c.details(), memories, buffers)

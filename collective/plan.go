@@ -6,8 +6,8 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 )
 
-// plan is how calls on any buffers are done of a kind, type, operation and choice. Counts and roots are arguments. A
-// rank keeps all its plans, of which there are as few as choices in a tuning.
+// plan is how calls on any buffers are done of a kind, type, operation and choice. Counts and roots are arguments. There
+// are as few as choices in a tuning, and all are kept. All-to-alls with counts have one plan, and so have groups.
 type plan struct {
 	r         *Runner
 	algorithm algorithm // nil of calls of 0 elements
@@ -17,6 +17,7 @@ type plan struct {
 	room      uint64     // bytes of a staging
 	first     callKey    // the call that made it
 	validity  *validity
+	uses      []use // of all its calls
 }
 
 // planKey is what a plan is for.
@@ -26,6 +27,12 @@ type planKey struct {
 	op   Op
 	Choice
 }
+
+// The kinds of plans that are for no Kind: for all-to-alls with counts on any buffers, and for groups.
+const (
+	withCounts Kind = 254
+	inGroups   Kind = 255
+)
 
 func (c *anyCall) planKey() planKey {
 	return planKey{c.call.Kind, c.call.Type, c.call.Op, c.call.Choice}
@@ -44,18 +51,24 @@ func (r *Runner) newPlan(ctx context.Context, c *anyCall) (*plan, error) {
 			return nil, err
 		}
 	}
+	r.keepPlan(key, p, p.print(example))
+	return p, nil
+}
+
+// keepPlan keeps a plan, whose calls have in common what was printed. The caller holds mu.
+func (r *Runner) keepPlan(key planKey, p *plan, print fingerprint) {
 	var old *validity
 	if before := r.before.plans[key]; before != nil {
 		old = before.validity
 	}
-	p.validity = r.validity(old, p.print(example))
+	p.validity = r.validity(old, print)
+	p.uses = []use{r, p.validity}
 	r.plans[key] = p
 	r.prepared.made(func() error {
 		delete(r.plans, key)
 		clear(r.calls) // which this rank makes again
 		return nil
 	})
-	return p, nil
 }
 
 // load gets what calls of the plan share, and returns the launch of one. Collective.
@@ -120,7 +133,7 @@ func (p *plan) print(example launch) fingerprint {
 // take has a call be done by the plan.
 func (p *plan) take(c *anyCall) error {
 	r, part := p.r, c.call.part()
-	c.plan, c.uses = p, []use{r, p.validity}
+	c.plan, c.uses = p, p.uses
 	if p.algorithm == nil {
 		return nil
 	}

@@ -20,8 +20,6 @@ type earlier struct {
 	paths    map[pathKey]*hostPath
 	plans    map[planKey]*plan
 	calls    map[callKey]bool // that the next group prepares: the first of each plan, and the latest
-	calledV  *validity
-	groups   *validity
 }
 
 // purpose is what memory of the runner's own is for.
@@ -84,13 +82,7 @@ func (r *Runner) retire() error {
 	for key := range r.calls {
 		h.calls[key] = true
 	}
-	if r.calledV != nil {
-		h.calledV = r.calledV
-	}
-	if r.groups.validity != nil {
-		h.groups = r.groups.validity
-	}
-	r.inbox, r.slots, r.staging.in, r.staging.out, r.calledV = nil, nil, nil, nil, nil
+	r.inbox, r.slots, r.staging.in, r.staging.out = nil, nil, nil, nil
 	r.groups = r.groups.retired()
 	clear(r.plans)
 	clear(r.calls)
@@ -203,10 +195,6 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 	for _, p := range h.plans {
 		captured = captured && !p.validity.left()
 	}
-	for _, t := range []*validity{h.calledV, h.groups} {
-		captured = captured && (t == nil || !t.left())
-	}
-	h.calledV, h.groups = nil, nil
 	clear(h.plans)
 	clear(h.calls)
 	r.prepared = prepared{} // all ranks have completed as many
@@ -219,23 +207,21 @@ func (r *Runner) prepareAll(ctx context.Context, all introduction) error {
 		return nil
 	}
 	for _, key := range all.calls {
-		// A call that cannot be made in this group, such as one whose root is not there, is dropped.
-		c, err := r.newCall(key)
-		if err != nil {
-			continue
+		op, prepare := "collective: make a runner", r.loadCounts
+		switch key.kind {
+		case withCounts:
+		case inGroups:
+			prepare = func(ctx context.Context) error { return r.groups.load(ctx, r) }
+		default:
+			// A call that cannot be made in this group, such as one whose root is not there, is dropped.
+			c, err := r.newCall(key)
+			if err != nil {
+				continue
+			}
+			op, prepare = c.op, func(ctx context.Context) error { return r.plan(ctx, c) }
 		}
-		if err := r.plan(ctx, c); err != nil {
-			return wrap(r.comm, c.op, err)
-		}
-	}
-	if all.calledV {
-		if err := r.tieV(ctx); err != nil {
-			return err
-		}
-	}
-	if all.groups {
-		if err := r.groups.load(ctx, r); err != nil {
-			return err
+		if err := prepare(ctx); err != nil {
+			return wrap(r.comm, op, err)
 		}
 	}
 	_, err := r.exchange(ctx, "carry a runner", "", nil)

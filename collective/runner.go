@@ -77,7 +77,6 @@ type Runner struct {
 	memories  map[*Memory]bool     // that are open
 	numbers   uint64               // of memories so far
 	preparedV uint64               // all-to-alls with counts so far
-	calledV   *validity            // of those on any buffers; nil before the first
 	closed    atomic.Bool          // written with mu held
 
 	generation atomic.Uint64 // counts the groups that the runner has left; written with mu held

@@ -81,9 +81,9 @@ type spansBetween struct {
 	typ             Type
 }
 
-// withCounts returns the launch of an all-to-all with counts. The first time is Collective, the others concern this
+// launchCounts returns the launch of an all-to-all with counts. The first time is Collective, the others concern this
 // rank alone. The caller holds mu.
-func (r *Runner) withCounts(ctx context.Context, b spansBetween, overlap bool) (launch, error) {
+func (r *Runner) launchCounts(ctx context.Context, b spansBetween, overlap bool) (launch, error) {
 	if len(r.comm.Hosts()) > 1 {
 		return r.throughPosts(ctx, b, slotsChoice)
 	}

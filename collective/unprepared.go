@@ -226,20 +226,27 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key callKey) error {
 	return err
 }
 
-// ready gets a call its plan. The first call of a plan is compared with the other ranks' before they prepare it.
+// ready gets a call its plan.
 func (r *Runner) ready(s *gpu.Stream, c *anyCall) error {
 	if r.plans[c.planKey()] != nil {
 		return r.plan(context.Background(), c)
 	}
 	c.matched = true
-	return r.prepareFirst(func(ctx context.Context) error {
-		if err := mayWait(s, "call of its kind, type, operation and algorithm", ", or call Runner.Load"); err != nil {
-			return err
-		}
-		if err := r.comm.MatchCall("the first " + c.description); err != nil {
-			return err
-		}
+	return r.first(s, "call of its kind, type, operation and algorithm", ", or call Runner.Load", c.description, func(ctx context.Context) error {
 		return r.plan(ctx, c)
+	})
+}
+
+// first has a first call compared with the other ranks' before they prepare it. what and or are as for mayWait.
+func (r *Runner) first(s *gpu.Stream, what, or, description string, prepare func(context.Context) error) error {
+	return r.prepareFirst(func(ctx context.Context) error {
+		if err := mayWait(s, what, or); err != nil {
+			return err
+		}
+		if err := r.comm.MatchCall("the first " + description); err != nil {
+			return err
+		}
+		return prepare(ctx)
 	})
 }
 
@@ -305,19 +312,8 @@ func mayWait(s *gpu.Stream, first, or string) error {
 
 // check returns the error of invalid buffers or an invalid stream.
 func (c *anyCall) check(s *gpu.Stream, out, in *gpu.Buffer) error {
-	if err := c.r.checkStream(s, c.op); err != nil {
+	if err := c.r.checkSides(s, c.op, [2]side{{in, c.inBytes}, {out, c.outBytes}}); err != nil {
 		return err
-	}
-	for _, b := range []struct {
-		*gpu.Buffer
-		bytes uint64
-	}{{in, c.inBytes}, {out, c.outBytes}} {
-		if b.bytes == 0 {
-			continue
-		}
-		if err := c.r.checkBuffer(s, b.Buffer, c.op, b.bytes); err != nil {
-			return err
-		}
 	}
 	if c.inBytes > 0 && c.outBytes > 0 && overlap(in.Ptr(), c.inBytes, out.Ptr(), c.outBytes) {
 		rank, part := c.r.comm.Rank(), c.call.part()
