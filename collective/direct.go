@@ -15,8 +15,10 @@ func directly(name string) *direct { return &direct{traits{name: name, kernel: n
 
 func (a *direct) reach(k Kind) reach {
 	switch {
-	case k == AllReduce, k == Reduce:
+	case k == AllReduce:
 		return reachBoth
+	case k == Reduce:
+		return reachToRoot
 	case k.Reduces():
 		return reachInputs
 	}

@@ -13,7 +13,7 @@ type plan struct {
 	algorithm algorithm // nil of calls of 0 elements
 	reach     reach
 	call      Call       // on the stagings, if peers reach inputs and outputs there
-	kernel    launchable // none if the stagings' launches are prepared
+	kernel    launchable // of an algorithm that has one
 	room      uint64     // bytes of a staging
 	first     callKey    // the call that made it
 	validity  *validity
@@ -91,8 +91,7 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 	if here && r.comm.Size() == 1 {
 		p.reach = reachNothing
 	}
-	if p.reach == reachBoth && !(here && c.Kind == Reduce) {
-		p.kernel = launchable{}
+	if p.reach == reachBoth {
 		if p.room, err = r.sides(ctx, c); err != nil {
 			return launch{}, err
 		}
@@ -100,13 +99,13 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 	}
 	// Others' stagings are no part of the example: which there are by now depends on the order of calls.
 	var in, out devicecode.PeerMemory
-	if p.reach == reachInputs || p.reach == reachBoth {
+	if p.reach.inputs() {
 		if _, err := r.side(ctx, forIn); err != nil {
 			return launch{}, err
 		}
 		in = r.staging.in.peers()
 	}
-	if p.reach == reachOutputs || p.reach == reachBoth {
+	if p.reach.outputs() {
 		if _, err := r.side(ctx, forOut); err != nil {
 			return launch{}, err
 		}
@@ -140,19 +139,18 @@ func (p *plan) take(c *anyCall) error {
 	// Other steps do not lie between two kernels.
 	c.call.Overlap = p.reach == reachNothing
 	ranks := r.comm.Size()
-	switch {
-	case p.reach == reachNothing:
+	switch p.reach {
+	case reachNothing:
 		c.piece = p.algorithm.(mapped).piece(r, &c.call)
-	case p.reach == reachOutputs:
+		return nil
+	case reachOutputs, reachShards:
 		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.OutParts(ranks)))
-	case p.reach == reachInputs:
+		return nil
+	case reachInputs, reachToRoot:
 		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.InParts(ranks)))
-	default:
-		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.Parts(ranks)))
-	}
-	if p.kernel.kernel != nil {
 		return nil
 	}
+	c.piece = piecesOf(part, p.room/uint64(c.call.Kind.Parts(ranks)))
 	c.call.In, c.call.Out, c.call.InPlace = p.call.In, p.call.Out, p.call.InPlace
 	for i, bytes := range []uint64{min(c.piece, part), part % c.piece} {
 		if bytes == 0 {

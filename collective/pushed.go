@@ -28,7 +28,7 @@ func (a *pushed) reach(k Kind) reach {
 	if k == ReduceScatter {
 		return reachNothing
 	}
-	return reachOutputs
+	return reachShards
 }
 
 func (a *pushed) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {

@@ -74,9 +74,15 @@ type reach int
 const (
 	reachNothing reach = iota // data go through memory of the communicator's or the runner's
 	reachOutputs              // peers write outputs, and nobody reads another's input
+	reachShards               // likewise; of an output each rank makes its shard
 	reachInputs               // peers read inputs, and nobody writes another's output
+	reachToRoot               // each rank reads its shard of all inputs, and writes it at the root
 	reachBoth
 )
+
+// inputs and outputs report whether peers reach these, but for reachBoth.
+func (r reach) inputs() bool  { return r == reachInputs || r == reachToRoot }
+func (r reach) outputs() bool { return r == reachOutputs || r == reachShards || r == reachToRoot }
 
 // reach returns what an algorithm reaches.
 func (k Kind) reach(a algorithm) reach {
@@ -91,7 +97,8 @@ func (k Kind) reach(a algorithm) reach {
 func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 	choice, ok, _ := r.look(c, func(a algorithm) bool {
 		_, here := a.(mapped)
-		return c.Kind.reach(a) != reachBoth || here && r.comm.Size() == 1
+		reach := c.Kind.reach(a)
+		return reach < reachToRoot || here && r.comm.Size() == 1
 	})
 	if !ok {
 		var err error

@@ -35,14 +35,14 @@ func (a *anyCall) bind() {
 			a.local(at, bytes)
 		case reachOutputs:
 			a.throughOutput(at, bytes)
+		case reachShards:
+			a.throughShards(at, bytes)
 		case reachInputs:
 			a.throughInput(at, bytes)
-		default:
-			if a.plan.kernel.kernel != nil {
-				a.reducePiece(at, bytes)
-			} else {
-				a.throughBoth(at, bytes)
-			}
+		case reachToRoot:
+			a.throughRoot(at, bytes)
+		case reachBoth:
+			a.throughBoth(at, bytes)
 		}
 	}
 }
@@ -67,10 +67,6 @@ func (a *anyCall) throughOutput(at, bytes uint64) {
 	in, out := stage.peers(), stage.peers() // nobody reads a peer's input
 	in.Set(me, a.from+gpu.Ptr(at))
 	own := a.to + gpu.Ptr(at) // where this rank's own part of the piece belongs
-	if _, pushes := a.plan.algorithm.(*pushed); pushes {
-		a.pushPiece(in, out, own, at, bytes)
-		return
-	}
 	switch {
 	case c.Kind.spec().gathered:
 		// Part p of the kernel's output starts at p * bytes.
@@ -90,10 +86,13 @@ func (a *anyCall) throughOutput(at, bytes uint64) {
 	}
 }
 
-// pushPiece is throughOutput of a pushed all-reduce or reduction to the root. This rank's shard
+// throughShards is throughOutput of an all-reduce or a reduction to the root. This rank's shard
 // is written to where it belongs at once if that is aligned as the stagings are.
-func (a *anyCall) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes uint64) {
+func (a *anyCall) throughShards(at, bytes uint64) {
 	stage := a.r.staging.out
+	in, out := stage.peers(), stage.peers()
+	in.Set(a.me(), a.from+gpu.Ptr(at))
+	own := a.to + gpu.Ptr(at)
 	if c := &a.call; c.Kind.Rooted() && a.r.comm.Rank() != c.Root {
 		a.kernelStep(in, out, bytes)
 		return
@@ -116,10 +115,10 @@ func (a *anyCall) shard(bytes uint64) (first, end uint64) {
 	return min(a.me()*share, bytes), min((a.me()+1)*share, bytes)
 }
 
-// reducePiece is throughBoth of a direct reduction to the root. This rank alone reads its
+// throughRoot moves a piece of a reduction to the root. This rank alone reads its
 // shard of its input, and on the root writes it: where they lie, if that is aligned as the
 // stagings are.
-func (a *anyCall) reducePiece(at, bytes uint64) {
+func (a *anyCall) throughRoot(at, bytes uint64) {
 	r, me := a.r, a.me()
 	in, out := r.staging.in.peers(), r.staging.out.peers()
 	first, end := a.shard(bytes)
