@@ -65,7 +65,9 @@ func (m *matcher) close() error {
 	if m.board == nil {
 		return nil
 	}
-	m.Calls.Close()
+	if m.Calls != nil { // it was started
+		m.Calls.Close()
+	}
 	return m.board.close()
 }
 
