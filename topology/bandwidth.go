@@ -68,33 +68,33 @@ func (n NIC) Bandwidth() float64 {
 	return rate
 }
 
-// hop is a part of a path, in one direction, that other paths may share.
-type hop struct {
-	name      string // of the link and the direction
-	bandwidth float64
+// Hop is a part of a path, in one direction, that other paths may share.
+type Hop struct {
+	Name      string  // of the link and the direction
+	Bandwidth float64 // GB/s
 }
 
 // narrowest returns the bandwidth of a path.
-func narrowest(hops []hop) float64 {
+func narrowest(hops []Hop) float64 {
 	least := 0.0
 	for i, h := range hops {
-		if i == 0 || h.bandwidth < least {
-			least = h.bandwidth
+		if i == 0 || h.Bandwidth < least {
+			least = h.Bandwidth
 		}
 	}
 	return least
 }
 
-// share returns what each of several flows carries, in GB/s, if all flow at once and divide the
+// Share returns what each of several flows carries, in GB/s, if all flow at once and divide the
 // parts that they share: all are as wide as each other, but for those to which their other
 // parts leave less or more. A flow without parts is infinite.
-func share(flows [][]hop) []float64 {
+func Share(flows [][]Hop) []float64 {
 	whole, left, uses := map[string]float64{}, map[string]float64{}, map[string]int{}
 	widths, grows := make([]float64, len(flows)), make([]bool, len(flows))
 	for i, flow := range flows {
 		for _, h := range flow {
-			whole[h.name], left[h.name] = h.bandwidth, h.bandwidth
-			uses[h.name]++
+			whole[h.Name], left[h.Name] = h.Bandwidth, h.Bandwidth
+			uses[h.Name]++
 		}
 		if grows[i] = len(flow) > 0; !grows[i] {
 			widths[i] = math.Inf(1)
@@ -117,13 +117,13 @@ func share(flows [][]hop) []float64 {
 				continue
 			}
 			widths[i] += more
-			grows[i] = !slices.ContainsFunc(flow, func(h hop) bool { return left[h.name] == 0 })
+			grows[i] = !slices.ContainsFunc(flow, func(h Hop) bool { return left[h.Name] == 0 })
 		}
 		clear(uses)
 		for i, flow := range flows {
 			for _, h := range flow {
 				if grows[i] {
-					uses[h.name]++
+					uses[h.Name]++
 				}
 			}
 		}
@@ -133,7 +133,7 @@ func share(flows [][]hop) []float64 {
 
 // hops returns the path from one device to another, by NVLink if that connects the two. It is
 // empty from a device to itself.
-func (m *Machine) hops(from, to string) []hop {
+func (m *Machine) hops(from, to string) []Hop {
 	if from == to && from != "" {
 		return nil
 	}
@@ -141,27 +141,28 @@ func (m *Machine) hops(from, to string) []hop {
 	links, switched, _ := a.linksTo(b)
 	switch {
 	case links > 0 && switched:
-		return []hop{{from + " to switches", switchBandwidth(a)}, {to + " from switches", switchBandwidth(b)}}
+		return []Hop{{from + " to switches", switchBandwidth(a)}, {to + " from switches", switchBandwidth(b)}}
 	case links > 0:
-		return []hop{{from + " to " + to, max(a.bandwidthTo(to), b.bandwidthTo(from))}}
+		return []Hop{{from + " to " + to, max(a.bandwidthTo(to), b.bandwidthTo(from))}}
 	}
 	return m.pciHops(from, to)
 }
 
-// between returns the path from one GPU to another, by their indexes.
-func (m *Machine) between(from, to int) []hop {
+// Hops returns the path from one GPU to another, by their indexes, by NVLink if that connects the two. It is
+// empty from a GPU to itself.
+func (m *Machine) Hops(from, to int) []Hop {
 	return own(m.hops(m.GPUs[from].PCIBusID, m.GPUs[to].PCIBusID), gpuName(from), gpuName(to))
 }
 
 // own names the links of devices without an address in a path, which else seem to be one and
 // the same.
-func own(path []hop, from, to string) []hop {
+func own(path []Hop, from, to string) []Hop {
 	for i, h := range path {
-		switch h.name {
+		switch h.Name {
 		case " up":
-			path[i].name = from + " up"
+			path[i].Name = from + " up"
 		case " down":
-			path[i].name = to + " down"
+			path[i].Name = to + " down"
 		}
 	}
 	return path
@@ -202,13 +203,13 @@ func (g GPU) bandwidthTo(id string) (sum float64) {
 
 // pciHops returns the path over PCIe. Of a switch, the links of its ports and of the device
 // below are counted; the two ends of a link may both report its speed, and the slower counts.
-func (m *Machine) pciHops(from, to string) []hop {
+func (m *Machine) pciHops(from, to string) []Hop {
 	a, b := m.devices[from], m.devices[to]
 	common := 0
 	for common < min(len(a.path), len(b.path)) && a.path[common] == b.path[common] {
 		common++
 	}
-	var hops []hop
+	var hops []Hop
 	for _, end := range []struct {
 		id, direction string
 		path          []string
@@ -223,14 +224,22 @@ func (m *Machine) pciHops(from, to string) []hop {
 				bandwidth = unknownPCIe
 			}
 			if bandwidth > 0 {
-				hops = append(hops, hop{id + end.direction, bandwidth})
+				hops = append(hops, Hop{id + end.direction, bandwidth})
 			}
 		}
 	}
 	if m.path(from, to) == PathSYS {
-		hops = append(hops, hop{"node " + node(a.node) + " to " + node(b.node), betweenSockets})
+		hops = append(hops, Hop{"node " + number(a.node) + " to " + number(b.node), betweenSockets})
 	}
 	return hops
+}
+
+// number writes the number of a node.
+func number(node int) string {
+	if node == Unknown {
+		return "-"
+	}
+	return strconv.Itoa(node)
 }
 
 // link reads the speed and width of a PCI device's link. The speed is the highest that the

@@ -51,8 +51,8 @@ func parseID(s string) (int, error) {
 	return int(n), nil
 }
 
-// formatList is the inverse of parseList for ascending lists.
-func formatList(list []int) string {
+// CPUList returns an ascending list as the kernel writes it, "0-31,64-95".
+func CPUList(list []int) string {
 	var b strings.Builder
 	for i := 0; i < len(list); {
 		end := i + 1

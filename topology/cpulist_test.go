@@ -38,7 +38,7 @@ func TestParseListRefuses(t *testing.T) {
 }
 
 // FuzzParseList checks that every list that is accepted is ascending, bounded,
-// and the same after a trip through formatList.
+// and the same after a trip through CPUList.
 func FuzzParseList(f *testing.F) {
 	for _, seed := range []string{"", "\n", "0", "0-3,8,10-11\n", "0-65535", "1,1", "3-1", "0-31:1/2", "1-,2"} {
 		f.Add(seed)
@@ -53,9 +53,9 @@ func FuzzParseList(f *testing.F) {
 				t.Fatalf("parseList(%q) is not ascending or out of bounds: %v", text, list)
 			}
 		}
-		again, err := parseList(formatList(list))
+		again, err := parseList(CPUList(list))
 		if err != nil {
-			t.Fatalf("%q became %q: %v", text, formatList(list), err)
+			t.Fatalf("%q became %q: %v", text, CPUList(list), err)
 		}
 		testcmp.Equal(t, fmt.Sprintf("the list of %q", text), again, list)
 	})

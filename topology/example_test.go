@@ -33,11 +33,13 @@ func ExampleMachine_CPUsNear() {
 	// Output: [4 5 6 7]
 }
 
-// The whole machine as tables, for a person to read.
+// The GPUs of this machine, and their NUMA nodes.
 func ExampleDiscover() {
 	machine, err := topology.Discover(topology.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Print(machine)
+	for _, g := range machine.GPUs {
+		fmt.Println(g.Index, g.Model, g.NUMANode)
+	}
 }

@@ -51,17 +51,13 @@ func (m *Machine) Fabric(hosts int) (Fabric, error) {
 				continue
 			}
 			all = append(all, [2]int{i, j})
-			path := PathUnknown
-			if r, err := m.LinkBetween(a.PCIBusID, b.PCIBusID); err == nil {
-				path = r.Kind()
-			}
-			f.Path = max(f.Path, path)
+			f.Path = max(f.Path, m.Route(a.PCIBusID, b.PCIBusID).Kind())
 		}
 		if n > 1 {
 			next = append(next, [2]int{i, (i + 1) % n})
 		}
 	}
-	f.All, f.Next = m.Together(all)*float64(max(n-1, 1)), m.Together(next)
+	f.All, f.Next = m.atOnce(all)*float64(max(n-1, 1)), m.atOnce(next)
 	if hosts > 1 {
 		alone, shared := make([]float64, n), make([]float64, n)
 		for _, s := range served {
@@ -72,4 +68,14 @@ func (m *Machine) Fabric(hosts int) (Fabric, error) {
 		f.NIC, f.Net = slices.Min(alone), slices.Min(shared)
 	}
 	return f, nil
+}
+
+// atOnce returns what each of several connections of GPUs, from the first of a pair to the
+// second, carries if all are used at once. It is infinite for no connections.
+func (m *Machine) atOnce(pairs [][2]int) float64 {
+	flows := make([][]Hop, len(pairs))
+	for i, p := range pairs {
+		flows[i] = m.Hops(p[0], p[1])
+	}
+	return slices.Min(append(Share(flows), math.Inf(1)))
 }

@@ -114,11 +114,11 @@ func (m *Machine) Write(w io.Writer) error {
 // MarshalJSON returns the machine as [Machine.Write] does, without white space.
 func (m *Machine) MarshalJSON() ([]byte, error) {
 	f := fileMachine{
-		Format: fileFormat, Version: fileVersion, CPUs: formatList(m.CPUs),
+		Format: fileFormat, Version: fileVersion, CPUs: CPUList(m.CPUs),
 		Nodes: []fileNode{}, GPUs: []fileGPU{}, NICs: []fileNIC{}, PCI: []fileDevice{},
 	}
 	for _, n := range m.Nodes {
-		f.Nodes = append(f.Nodes, fileNode{n.ID, formatList(n.CPUs), n.Distances})
+		f.Nodes = append(f.Nodes, fileNode{n.ID, CPUList(n.CPUs), n.Distances})
 	}
 	for _, g := range m.GPUs {
 		one := fileGPU{Index: g.Index, Model: g.Model, PCI: g.PCIBusID, NVLinks: groupLinks(g.NVLinks)}
@@ -126,7 +126,7 @@ func (m *Machine) MarshalJSON() ([]byte, error) {
 			one.UUID = hex.EncodeToString(g.UUID[:])
 		}
 		if g.PCIBusID == "" {
-			one.Node, one.CPUs = known(g.NUMANode), formatList(g.CPUs)
+			one.Node, one.CPUs = known(g.NUMANode), CPUList(g.CPUs)
 		}
 		f.GPUs = append(f.GPUs, one)
 	}
@@ -146,7 +146,7 @@ func (m *Machine) MarshalJSON() ([]byte, error) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.devices)) {
 		d := m.devices[id]
-		one := fileDevice{ID: id, Node: known(d.node), CPUs: formatList(d.cpus), Gigatransfers: d.gigatransfers, Lanes: d.lanes, Virtual: d.virtual}
+		one := fileDevice{ID: id, Node: known(d.node), CPUs: CPUList(d.cpus), Gigatransfers: d.gigatransfers, Lanes: d.lanes, Virtual: d.virtual}
 		if len(d.path) > 0 {
 			one.Under = strings.Join(d.path[:len(d.path)-1], "/")
 		}
@@ -176,7 +176,7 @@ func groupLinks(links []Link) (groups []fileLinks) {
 			numbers = append(numbers, links[end].Number)
 		}
 		l := links[start]
-		group := fileLinks{Numbers: formatList(numbers), Active: l.Active, Version: l.Version, PeerPCI: l.PeerPCI}
+		group := fileLinks{Numbers: CPUList(numbers), Active: l.Active, Version: l.Version, PeerPCI: l.PeerPCI}
 		if l.Peer != PeerUnknown {
 			group.Peer = l.Peer.String()
 		}

@@ -7,11 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
-var update = flag.Bool("update", false, "write the texts of testdata anew")
+var update = flag.Bool("update", false, "write the files of testdata anew")
 
 // machineFrom reads one of the machines of testdata.
 func machineFrom(t testing.TB, name string) *Machine {
@@ -39,34 +37,6 @@ func machines(t testing.TB) (names []string) {
 		names = append(names, strings.TrimSuffix(filepath.Base(f), ".json"))
 	}
 	return names
-}
-
-// TestMachines compares what is printed about each machine with a text that people can read.
-func TestMachines(t *testing.T) {
-	for _, name := range machines(t) {
-		m := machineFrom(t, name)
-		var b strings.Builder
-		b.WriteString(m.String())
-		for _, hosts := range []string{"1 host", "2 hosts"} {
-			b.WriteString("\n" + hosts + ":\n")
-			text, err := m.PrintRings(int(hosts[0] - '0'))
-			if err != nil {
-				text = err.Error() + "\n"
-			}
-			b.WriteString(text)
-		}
-		file := "testdata/" + name + ".txt"
-		if *update {
-			if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatalf("%v; go test ./topology -update writes it", err)
-		}
-		testcmp.Equal(t, name, b.String(), string(want))
-	}
 }
 
 // TestKindsAndBandwidths has what is known of these machines by hand: 18 links of 25 GB/s;

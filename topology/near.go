@@ -157,11 +157,11 @@ func (m *Machine) LinkBetween(a, b string) (Route, error) {
 	if err != nil {
 		return Route{}, err
 	}
-	return m.route(idA, idB), nil
+	return m.Route(idA, idB), nil
 }
 
-// route is LinkBetween for bus IDs as sysfs writes them.
-func (m *Machine) route(a, b string) Route {
+// Route is [Machine.LinkBetween] for bus IDs as sysfs writes them. Without such a device the path is PathUnknown.
+func (m *Machine) Route(a, b string) Route {
 	r := Route{Path: m.path(a, b)}
 	if a == b {
 		return r

@@ -50,7 +50,7 @@ func TestCPUsNear(t *testing.T) {
 		"0000:07:00.0": "0-31,64-95", "00000000:BD:00.0": "32-63,96-127", "e1:00.0": "32-63,96-127",
 	} {
 		cpus, err := m.CPUsNear(id)
-		if err != nil || formatList(cpus) != want {
+		if err != nil || CPUList(cpus) != want {
 			t.Errorf("near %s: %v, %v; want %s", id, cpus, err, want)
 		}
 		for i := range cpus {

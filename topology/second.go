@@ -36,8 +36,11 @@ func (m *Machine) adds(id string, first, second NIC) float64 {
 	both := m.hops(id, first.PCIBusID)
 	for _, h := range m.hops(id, second.PCIBusID) {
 		if slices.Contains(both, h) {
-			left = min(left, h.bandwidth-taken)
+			left = min(left, h.Bandwidth-taken)
 		}
 	}
 	return max(left, 0)
 }
+
+// better reports whether a width is above another by more than the rounding of numbers.
+func better(width, than float64) bool { return width > than*(1+1e-9) }

@@ -158,24 +158,24 @@ func (m *Machine) Serving() (all []Served) {
 			all = append(all, Served{gpu, near, sharing[nic], 0})
 		}
 	}
-	flows := make([][]hop, len(all))
+	flows := make([][]Hop, len(all))
 	for i, s := range all {
-		flows[i] = m.toNIC(s)
+		flows[i] = m.ToNIC(s)
 	}
-	for i, width := range share(flows) {
+	for i, width := range Share(flows) {
 		all[i].Together = width
 	}
 	return all
 }
 
-// toNIC returns the path from a GPU to the network by a NIC that serves it.
-func (m *Machine) toNIC(s Served) []hop {
+// ToNIC returns the path from a GPU to the network by a NIC that serves it.
+func (m *Machine) ToNIC(s Served) []Hop {
 	path := own(m.hops(m.GPUs[s.GPU].PCIBusID, s.PCIBusID), gpuName(s.GPU), s.Name)
-	return append(path, hop{s.Name + " to network", s.NIC.Bandwidth()})
+	return append(path, Hop{s.Name + " to network", s.NIC.Bandwidth()})
 }
 
-// fromNIC returns the path from the network to a GPU by a NIC that serves it.
-func (m *Machine) fromNIC(s Served) []hop {
+// FromNIC returns the path from the network to a GPU by a NIC that serves it.
+func (m *Machine) FromNIC(s Served) []Hop {
 	path := own(m.hops(s.PCIBusID, m.GPUs[s.GPU].PCIBusID), s.Name, gpuName(s.GPU))
-	return append(path, hop{s.Name + " from network", s.NIC.Bandwidth()})
+	return append(path, Hop{s.Name + " from network", s.NIC.Bandwidth()})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/doctor"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/machine"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/launcher"
 )
@@ -69,7 +70,7 @@ func runDoctor(c *call) error {
 		if report.Machine == nil {
 			return errors.New("-svg: the machine is unknown")
 		}
-		if err := os.WriteFile(*svg, report.Machine.SVG(), 0o666); err != nil {
+		if err := os.WriteFile(*svg, machine.SVG(report.Machine), 0o666); err != nil {
 			return fmt.Errorf("-svg: %w", err)
 		}
 	}

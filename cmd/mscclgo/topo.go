@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/bench"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/machine"
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/model"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/topology"
@@ -60,7 +61,7 @@ func runTopo(c *call) error {
 		write      func(io.Writer) error
 	}{
 		{"save", f.save, m.Write},
-		{"svg", f.svg, func(w io.Writer) error { _, err := w.Write(m.SVG()); return err }},
+		{"svg", f.svg, func(w io.Writer) error { _, err := w.Write(machine.SVG(m)); return err }},
 		{"plot", f.plot, func(w io.Writer) error { return plotPredictions(w, m) }},
 	} {
 		if file.name == "" {
@@ -156,9 +157,9 @@ func writeFile(name string, write func(io.Writer) error) error {
 
 // print prints the machine and, if there are GPUs, its rings.
 func (f *topoFlags) print(w io.Writer, m *topology.Machine) error {
-	text := m.String()
+	text := machine.Text(m)
 	if len(m.GPUs) > 0 {
-		rings, err := m.PrintRings(f.hosts)
+		rings, err := machine.RingsText(m, f.hosts)
 		if err != nil {
 			return err
 		}
@@ -190,7 +191,7 @@ func (f *topoFlags) printJSON(w io.Writer, m *topology.Machine) error {
 		NICs    []served          `json:"nics_of_gpus"`
 	}{Machine: m, Hosts: f.hosts, Rings: []ring{}, NICs: []served{}}
 	if len(m.GPUs) > 0 {
-		rings, err := m.Rings(f.hosts)
+		rings, err := machine.Rings(m, f.hosts)
 		if err != nil {
 			return err
 		}
@@ -217,7 +218,7 @@ func (f *topoFlags) printPredictions(w io.Writer, m *topology.Machine) error {
 		return err
 	}
 	var b strings.Builder
-	rings, err := m.PrintRings(f.hosts)
+	rings, err := machine.RingsText(m, f.hosts)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/machine"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -13,7 +14,7 @@ import (
 // Fabric is what the model knows of the links between ranks.
 type Fabric struct {
 	topology.Fabric
-	Rings float64 // what the rings of [topology.Machine.Rings] carry together, in GB/s
+	Rings float64 // what the rings of [machine.Rings] carry together, in GB/s
 }
 
 // FabricOf returns the links between one rank on each of the GPUs of so many machines.
@@ -25,7 +26,7 @@ func FabricOf(m *topology.Machine, hosts int) (Fabric, error) {
 		return Fabric{}, err
 	}
 	all := Fabric{Fabric: f}
-	rings, err := m.Rings(hosts)
+	rings, err := machine.Rings(m, hosts)
 	for _, r := range rings {
 		all.Rings += r.Bandwidth
 	}

@@ -1,10 +1,12 @@
-package topology
+package machine
 
 import (
 	"bytes"
 	"fmt"
 	"html"
 	"strings"
+
+	"github.com/mscclgo/mscclgo/topology"
 )
 
 // Sizes in the picture, in pixels.
@@ -21,10 +23,10 @@ const (
 
 // SVG returns a picture of the machine, in the format of that name: NUMA nodes with their
 // CPUs, NICs and GPUs, and the NVLinks.
-func (m *Machine) SVG() []byte {
+func SVG(m *topology.Machine) []byte {
 	p := &picture{places: map[string]int{}}
 	left := gap
-	for _, n := range m.parts() {
+	for _, n := range partsOf(m) {
 		left += p.node(left, n) + gap
 	}
 	p.links(m)
@@ -39,19 +41,19 @@ func (m *Machine) SVG() []byte {
 // part is a column of the picture: a NUMA node, or the devices of none.
 type part struct {
 	title string
-	gpus  []GPU
-	nics  []NIC
+	gpus  []topology.GPU
+	nics  []topology.NIC
 }
 
-func (m *Machine) parts() (parts []part) {
+func partsOf(m *topology.Machine) (parts []part) {
 	index := map[int]int{}
 	for _, n := range m.Nodes {
 		index[n.ID] = len(parts)
-		parts = append(parts, part{title: fmt.Sprintf("NUMA node %d, CPUs %s", n.ID, orDash(formatList(n.CPUs)))})
+		parts = append(parts, part{title: fmt.Sprintf("NUMA node %d, CPUs %s", n.ID, orDash(topology.CPUList(n.CPUs)))})
 	}
 	if len(parts) == 0 {
-		index[Unknown] = 0
-		parts = append(parts, part{title: "CPUs " + orDash(formatList(m.CPUs))})
+		index[topology.Unknown] = 0
+		parts = append(parts, part{title: "CPUs " + orDash(topology.CPUList(m.CPUs))})
 	}
 	of := func(node int) *part {
 		i, known := index[node]
@@ -108,7 +110,7 @@ func shorten(name string) string {
 }
 
 // links draws the NVLinks: to the switches, or from GPU to GPU.
-func (p *picture) links(m *Machine) {
+func (p *picture) links(m *topology.Machine) {
 	const bottom = gap + gpuRow + boxHeight
 	least, most := 0, 0
 	for i, a := range m.GPUs {
@@ -117,7 +119,7 @@ func (p *picture) links(m *Machine) {
 			if i == j || a.PCIBusID == "" || b.PCIBusID == "" {
 				continue
 			}
-			r := m.route(a.PCIBusID, b.PCIBusID)
+			r := m.Route(a.PCIBusID, b.PCIBusID)
 			from, to := p.places[a.PCIBusID], p.places[b.PCIBusID]
 			switch {
 			case r.Switched:

@@ -1,4 +1,5 @@
-package topology
+// Package machine shows a machine: tables and a picture for people, and rings around its GPUs.
+package machine
 
 import (
 	"cmp"
@@ -6,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/topology"
 )
 
 // Ring is an order in which data go around the GPUs of a machine, each to the next, or around
 // the GPUs of several machines that are like it.
 type Ring struct {
-	// GPUs are indexes of Machine.GPUs, in the order of the ring. On every second of several
+	// GPUs are indexes of topology.Machine.GPUs, in the order of the ring. On every second of several
 	// hosts it is the opposite order.
 	GPUs []int
 	// In and Out are the NICs by which the ring enters a host, at its first GPU, and leaves it,
@@ -22,7 +24,7 @@ type Ring struct {
 	In, Out string
 	// Path is the farthest connection between two GPUs that follow each other; PathSelf if
 	// there is one GPU.
-	Path Path
+	Path topology.Path
 	// Bandwidth is what the ring carries if all rings are used at once, in GB/s.
 	Bandwidth float64
 }
@@ -42,12 +44,12 @@ const (
 // orders are compared, for more the orders that look best. The same machine has the same rings
 // whenever they are asked for. There is none around one GPU of one host.
 //
-// Several hosts have a ring for each NIC that serves a GPU (see [Machine.NICsFor]), which
+// Several hosts have a ring for each NIC that serves a GPU (see [topology.Machine.NICsFor]), which
 // enters the host there.
 //
 // Errors: ErrInvalid for hosts below 1; ErrUnsupported if the machine has no GPU, or for
 // several hosts no NIC that is up.
-func (m *Machine) Rings(hosts int) ([]Ring, error) {
+func Rings(m *topology.Machine, hosts int) ([]Ring, error) {
 	const op = "topology: find rings"
 	switch {
 	case hosts < 1:
@@ -63,25 +65,7 @@ func (m *Machine) Rings(hosts int) ([]Ring, error) {
 	if len(served) == 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%d hosts are connected by NICs, and none of the machine's %d is up", hosts, len(m.NICs))
 	}
-	return m.acrossHosts(rings, served), nil
-}
-
-// Together returns what each of several connections of GPUs, from the first of a pair to the
-// second, carries if all are used at once, in GB/s. The numbers are indexes of Machine.GPUs.
-// It is infinite for no connections.
-func (m *Machine) Together(pairs [][2]int) float64 {
-	left, uses := map[string]float64{}, map[string]int{}
-	width := math.Inf(1)
-	for _, p := range pairs {
-		for _, h := range m.between(p[0], p[1]) {
-			left[h.name] = h.bandwidth
-			uses[h.name]++
-		}
-	}
-	for name, n := range uses {
-		width = min(width, left[name]/float64(n))
-	}
-	return width
+	return acrossHosts(m, rings, served), nil
 }
 
 // search looks for rings around the GPUs of a machine.
@@ -90,9 +74,9 @@ type search struct {
 	left  []float64 // GB/s of each hop that no ring has taken
 	uses  []int     // of each hop by the ring under way
 
-	steps     int     // that may still be made; negative for any number
-	enough    float64 // the bandwidth that no ring can exceed
-	most      Path    // connections of the ring are no farther
+	steps     int           // that may still be made; negative for any number
+	enough    float64       // the bandwidth that no ring can exceed
+	most      topology.Path // connections of the ring are no farther
 	best      []int
 	bestWidth float64
 	under     []int // the ring under way
@@ -102,12 +86,12 @@ type search struct {
 // edge is the connection of two GPUs.
 type edge struct {
 	hops []int // indexes of search.left
-	path Path
+	path topology.Path
 }
 
-func newSearch(m *Machine) *search {
+func newSearch(m *topology.Machine) *search {
 	n := len(m.GPUs)
-	s := &search{edges: make([][]edge, n), most: PathUnknown}
+	s := &search{edges: make([][]edge, n), most: topology.PathUnknown}
 	index := map[string]int{}
 	for i, a := range m.GPUs {
 		s.edges[i] = make([]edge, n)
@@ -115,13 +99,13 @@ func newSearch(m *Machine) *search {
 			if i == j {
 				continue
 			}
-			e := edge{path: m.route(a.PCIBusID, b.PCIBusID).Kind()}
-			for _, h := range m.between(i, j) {
-				at, known := index[h.name]
+			e := edge{path: m.Route(a.PCIBusID, b.PCIBusID).Kind()}
+			for _, h := range m.Hops(i, j) {
+				at, known := index[h.Name]
 				if !known {
 					at = len(s.left)
-					index[h.name] = at
-					s.left = append(s.left, h.bandwidth)
+					index[h.Name] = at
+					s.left = append(s.left, h.Bandwidth)
 				}
 				e.hops = append(e.hops, at)
 			}
@@ -242,22 +226,22 @@ func (s *search) use(e edge, n int) {
 
 // acrossHosts returns rings around several hosts, each a ring around the GPUs of one that is
 // open where it enters and leaves the host.
-func (m *Machine) acrossHosts(inside []Ring, served []Served) (rings []Ring) {
+func acrossHosts(m *topology.Machine, inside []Ring, served []topology.Served) (rings []Ring) {
 	if len(inside) == 0 { // one GPU
 		inside = []Ring{{GPUs: []int{0}}}
 	}
 	var nics []string
-	of := map[int][]Served{} // the NICs of each GPU
+	of := map[int][]topology.Served{} // the NICs of each GPU
 	for _, s := range served {
 		if !slices.Contains(nics, s.Name) {
 			nics = append(nics, s.Name)
 		}
 		of[s.GPU] = append(of[s.GPU], s)
 	}
-	by := func(gpu int, nic string) (Served, bool) {
-		i := slices.IndexFunc(of[gpu], func(s Served) bool { return s.Name == nic })
+	by := func(gpu int, nic string) (topology.Served, bool) {
+		i := slices.IndexFunc(of[gpu], func(s topology.Served) bool { return s.Name == nic })
 		if i < 0 {
-			return Served{}, false
+			return topology.Served{}, false
 		}
 		return of[gpu][i], true
 	}
@@ -282,17 +266,17 @@ func (m *Machine) acrossHosts(inside []Ring, served []Served) (rings []Ring) {
 		leaves[exit]++
 		rings = append(rings, ring)
 	}
-	flows := make([][]hop, len(rings))
+	flows := make([][]topology.Hop, len(rings))
 	for i, r := range rings {
 		first, _ := by(r.GPUs[0], r.In)
 		last, _ := by(r.GPUs[len(r.GPUs)-1], r.Out)
-		flows[i] = m.fromNIC(first)
+		flows[i] = m.FromNIC(first)
 		for at, gpu := range r.GPUs[1:] {
-			flows[i] = append(flows[i], m.between(r.GPUs[at], gpu)...)
+			flows[i] = append(flows[i], m.Hops(r.GPUs[at], gpu)...)
 		}
-		flows[i] = append(flows[i], m.toNIC(last)...)
+		flows[i] = append(flows[i], m.ToNIC(last)...)
 	}
-	for i, width := range share(flows) {
+	for i, width := range topology.Share(flows) {
 		rings[i].Bandwidth = width
 	}
 	return rings

@@ -1,20 +1,22 @@
-package topology
+package machine
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/mscclgo/mscclgo/topology"
 )
 
-// String returns tables for people to read. The last one has the connections of GPUs and
+// Text returns tables for people to read. The last one has the connections of GPUs and
 // NICs on PCI in the manner of nvidia-smi topo.
-func (m *Machine) String() string {
+func Text(m *topology.Machine) string {
 	var b strings.Builder
-	m.printNodes(&b)
-	m.printGPUs(&b)
-	m.printNICs(&b)
-	m.printPaths(&b)
+	printNodes(&b, m)
+	printGPUs(&b, m)
+	printNICs(&b, m)
+	printPaths(&b, m)
 	return b.String()
 }
 
@@ -31,19 +33,19 @@ func table(b *strings.Builder, rows [][]string) {
 	}
 }
 
-func (m *Machine) printNodes(b *strings.Builder) {
+func printNodes(b *strings.Builder, m *topology.Machine) {
 	rows := [][]string{{"NUMA", "CPUs", "distances"}}
 	for _, n := range m.Nodes {
-		rows = append(rows, []string{strconv.Itoa(n.ID), orDash(formatList(n.CPUs)),
+		rows = append(rows, []string{strconv.Itoa(n.ID), orDash(topology.CPUList(n.CPUs)),
 			orDash(strings.Trim(fmt.Sprint(n.Distances), "[]"))})
 	}
 	if len(m.Nodes) == 0 {
-		rows = append(rows, []string{"-", orDash(formatList(m.CPUs)), "-"})
+		rows = append(rows, []string{"-", orDash(topology.CPUList(m.CPUs)), "-"})
 	}
 	table(b, rows)
 }
 
-func (m *Machine) printGPUs(b *strings.Builder) {
+func printGPUs(b *strings.Builder, m *topology.Machine) {
 	if len(m.GPUs) > 0 {
 		rows := [][]string{{"\nGPU", "PCI", "NUMA", "NVLinks", "model"}}
 		for _, g := range m.GPUs {
@@ -57,7 +59,7 @@ func (m *Machine) printGPUs(b *strings.Builder) {
 	}
 }
 
-func (m *Machine) printNICs(b *strings.Builder) {
+func printNICs(b *strings.Builder, m *topology.Machine) {
 	if len(m.NICs) == 0 {
 		return
 	}
@@ -78,7 +80,7 @@ func (m *Machine) printNICs(b *strings.Builder) {
 }
 
 // printPaths prints the matrix of the connections of GPUs and NICs.
-func (m *Machine) printPaths(b *strings.Builder) {
+func printPaths(b *strings.Builder, m *topology.Machine) {
 	var names, ids []string
 	for _, g := range m.GPUs {
 		if g.PCIBusID != "" {
@@ -86,7 +88,7 @@ func (m *Machine) printPaths(b *strings.Builder) {
 		}
 	}
 	for _, n := range m.NICs {
-		if _, ok := m.devices[n.PCIBusID]; ok {
+		if m.Route(n.PCIBusID, n.PCIBusID).Path == topology.PathSelf {
 			names, ids = append(names, n.Name), append(ids, n.PCIBusID)
 		}
 	}
@@ -95,13 +97,13 @@ func (m *Machine) printPaths(b *strings.Builder) {
 	}
 	for _, one := range []struct {
 		title string
-		text  func(Route) string
-	}{{"\npath", Route.String}, {"\nGB/s", func(r Route) string { return bandwidth(r.Bandwidth) }}} {
+		text  func(topology.Route) string
+	}{{"\npath", topology.Route.String}, {"\nGB/s", func(r topology.Route) string { return bandwidth(r.Bandwidth) }}} {
 		rows := [][]string{append([]string{one.title}, names...)}
 		for i, a := range ids {
 			row := []string{names[i]}
 			for _, to := range ids {
-				row = append(row, one.text(m.route(a, to)))
+				row = append(row, one.text(m.Route(a, to)))
 			}
 			rows = append(rows, row)
 		}
@@ -109,12 +111,12 @@ func (m *Machine) printPaths(b *strings.Builder) {
 	}
 }
 
-// PrintRings returns a table of the machine's rings (see [Machine.Rings]) and one of the NICs
+// RingsText returns a table of the machine's rings (see [Rings]) and one of the NICs
 // that serve the GPUs, for people to read.
 //
 // Errors: as for Rings.
-func (m *Machine) PrintRings(hosts int) (string, error) {
-	rings, err := m.Rings(hosts)
+func RingsText(m *topology.Machine, hosts int) (string, error) {
+	rings, err := Rings(m, hosts)
 	if err != nil {
 		return "", err
 	}
@@ -152,10 +154,10 @@ func bandwidth(v float64) string {
 }
 
 // describeLinks summarizes links: "12 of version 3 to switch, 1 down".
-func describeLinks(links []Link) string {
+func describeLinks(links []topology.Link) string {
 	type group struct {
 		version int
-		peer    Peer
+		peer    topology.Peer
 	}
 	count := map[group]int{}
 	var order []group
@@ -186,7 +188,7 @@ func describeLinks(links []Link) string {
 }
 
 func node(n int) string {
-	if n == Unknown {
+	if n == topology.Unknown {
 		return "-"
 	}
 	return strconv.Itoa(n)

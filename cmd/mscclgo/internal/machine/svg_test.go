@@ -1,4 +1,4 @@
-package topology
+package machine
 
 import (
 	"encoding/xml"
@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/mscclgo/mscclgo/topology"
 )
 
 // drawing is what a picture shows: its texts, and how many elements it has of each kind.
@@ -59,11 +58,12 @@ func (d drawing) has(t *testing.T, n int, text string) {
 }
 
 func TestSVG(t *testing.T) {
-	d := parseSVG(t, discover(t, dgxTree(), dgxServer()).SVG())
+	d := parseSVG(t, SVG(read(t, "dgx")))
 	for _, text := range []string{"GPU 0", "GPU 7", "0000:bd:00.0", "mlx5_10", "eno1", "NUMA node 1, CPUs 32-63,96-127", "NVSwitch"} {
 		d.has(t, 1, text)
 	}
-	d.has(t, 8, "NV12")
+	d.has(t, 7, "NV12")
+	d.has(t, 1, "NV11")
 	if d.elements["path"] != 8 {
 		t.Errorf("%d lines, want one from each GPU to the switches", d.elements["path"])
 	}
@@ -71,13 +71,7 @@ func TestSVG(t *testing.T) {
 
 // TestSVGDirectLinks draws GPUs that are linked to each other.
 func TestSVGDirectLinks(t *testing.T) {
-	s := dgxServer()
-	s.DeviceGetCountFunc = func() (int, nvml.Return) { return 2, nvml.SUCCESS }
-	ids := []string{"0000:07:00.0", "0000:0f:00.0"}
-	for i := range 2 {
-		setLinks(s.Devices[i].(*dgxa100.Device), []fakeLink{{kind: nvml.NVLINK_DEVICE_TYPE_GPU, peer: ids[1-i]}})
-	}
-	d := parseSVG(t, discover(t, dgxTree(), s).SVG())
+	d := parseSVG(t, SVG(read(t, "direct")))
 	d.has(t, 0, "NVSwitch")
 	d.has(t, 1, "NV1")
 	d.has(t, 1, "GPU 0 and GPU 1: NV1")
@@ -85,9 +79,8 @@ func TestSVGDirectLinks(t *testing.T) {
 
 // TestSVGOfLittle draws a machine of which little is known, with a name that is no XML.
 func TestSVGOfLittle(t *testing.T) {
-	m := discover(t, newTree(), noNVML())
-	m.GPUs = []GPU{{Model: "NVIDIA <model> & \"more\" of it", NUMANode: Unknown}}
-	d := parseSVG(t, m.SVG())
+	m := &topology.Machine{GPUs: []topology.GPU{{Model: "NVIDIA <model> & \"more\" of it", NUMANode: topology.Unknown}}}
+	d := parseSVG(t, SVG(m))
 	d.has(t, 1, "CPUs -")
 	d.has(t, 1, "<model> & \"more\" of it")
 }
