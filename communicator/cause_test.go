@@ -122,6 +122,7 @@ func TestCauseComesFirst(t *testing.T) {
 					t.Fatal("writes to a rank that has left go on")
 				}
 			}
+			causeFirst(t, "a kernel's work", comms[0].Synchronize(t.Context(), all[0].stream))
 			for what, err := range map[string]error{
 				"a flush": conns[0].Flush(t.Context()), "a flush of ports": ports[0].Flush(t.Context()), "a service": services[0].Close(),
 			} {
@@ -129,7 +130,6 @@ func TestCauseComesFirst(t *testing.T) {
 					causeFirst(t, what, err)
 				}
 			}
-			causeFirst(t, "a kernel's work", comms[0].Synchronize(t.Context(), all[0].stream))
 			if err := conns[0].Close(); err != nil {
 				t.Errorf("closing a connection: %v", err)
 			}
