@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/machine"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -152,7 +153,7 @@ func (r *Report) Print(w io.Writer) error {
 		return err
 	}
 	if r.Machine != nil {
-		fmt.Fprintf(&b, "\n%v", r.Machine)
+		b.WriteString("\n" + machine.Text(r.Machine))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

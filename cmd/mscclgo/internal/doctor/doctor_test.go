@@ -191,6 +191,11 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	testcmp.Equal(t, "findings", decoded.Findings, r.Findings)
+	text.Reset()
+	r.Machine = &topology.Machine{CPUs: []int{0, 1, 2}}
+	if err := r.Print(&text); err != nil || !strings.HasSuffix(text.String(), "\n\nNUMA  CPUs  distances\n-     0-2   -\n") {
+		t.Errorf("%v, printed:\n%v", err, text.String())
+	}
 }
 
 // TestMeet has ranks of one process write to each other's memory, mapped and not.
