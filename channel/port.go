@@ -5,7 +5,6 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -85,11 +84,11 @@ func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChanne
 		return mscclgo.Errorf(kind, op, format, args...).At(src.Rank(), base.semaphore.Peer())
 	}
 	transport := base.semaphore.Connection().Transport()
-	in := native.PathOf(base.semaphore.Connection()).Registry
+	in := base.semaphore.Connection().Internal().Path().Registry
 	switch {
-	case native.InstanceOf(dst.Registry()) != in:
+	case dst.Registry().Internal().Instance() != in:
 		return nil, fail(mscclgo.ErrInvalid, "dst, %v, is in another registry than the semaphore's connection", dst)
-	case native.InstanceOf(src.Registry()) != in:
+	case src.Registry().Internal().Instance() != in:
 		return nil, fail(mscclgo.ErrInvalid, "src, %v, is in another registry than the semaphore's connection", src)
 	case dst.Rank() != base.semaphore.Peer():
 		return nil, fail(mscclgo.ErrInvalid, "the semaphore's connection leads to rank %d, dst is %v", base.semaphore.Peer(), dst)

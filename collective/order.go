@@ -94,7 +94,7 @@ const usesClosed = ", which its calls use, is closed"
 // orderOf returns the one order of a communicator.
 func orderOf(comm *communicator.Communicator) *order {
 	return native.KeptBy(comm, func() native.Kept {
-		return &order{comm: comm, id: native.InstanceOf(comm.Registry()), captures: map[uint64]*captured{}, members: map[*Runner]bool{}}
+		return &order{comm: comm, id: comm.Registry().Internal().Instance(), captures: map[uint64]*captured{}, members: map[*Runner]bool{}}
 	}).(*order)
 }
 

@@ -392,8 +392,8 @@ func (c *Communicator) build(op string) error {
 	}); err != nil {
 		return err
 	}
-	c.failure.stops(native.FailedOf(c.registry))
-	native.WhenShort(c.registry, c.options.Timeout/shortShare, c.short)
+	c.failure.stops(c.registry.Internal().Failed())
+	c.registry.Internal().WhenShort(c.options.Timeout/shortShare, c.short)
 	if c.options.Trace != "" {
 		if c.tracer, err = newTracer(c); err != nil {
 			return err

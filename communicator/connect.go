@@ -10,7 +10,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -43,7 +42,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if err != nil { // perhaps of the context, which the group's failure ended
 		return nil, c.ours(c.causeFirst(err))
 	}
-	native.ExplainConnection(conn, c.causeFirst)
+	conn.Internal().Explain(c.causeFirst)
 	return conn, nil
 }
 

@@ -109,7 +109,7 @@ func newTracer(c *Communicator) (*tracer, error) {
 		return nil, errors.Join(err, t.ring.close())
 	}
 	t.devices.First = timeline.Sample{Local: now.Device, Common: now.Host, Error: now.Error}
-	native.TraceRegistry(c.registry, t.host)
+	c.registry.Internal().TraceTo(t.host)
 	c.failure.tracer.Store(t)
 	return t, nil
 }

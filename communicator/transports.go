@@ -18,7 +18,6 @@ import (
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/connection/shm"
 	"github.com/mscclgo/mscclgo/internal/grace"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -31,7 +30,7 @@ type network struct {
 	bandwidth float64 // of the NICs of this rank, in GB/s; 0: unknown, or there are none
 	endpoint  func() (connection.Endpoint, error)
 	close     func() error
-	lossy     func() (peer int, since time.Time) // see native.Lossy; nil: nobody knows
+	lossy     func() (peer int, since time.Time) // see Lossy of inside.Ethernet; nil: nobody knows
 }
 
 // networks are all that there are, in order of preference where nothing is known of them.
@@ -128,7 +127,7 @@ func openEthernet(c *Communicator) (network, error) {
 		bandwidth: t.Bandwidth(),
 		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
 		close:     t.Close,
-		lossy:     func() (int, time.Time) { return native.Lossy(t) },
+		lossy:     func() (int, time.Time) { return t.Internal().Lossy() },
 	}, nil
 }
 

@@ -80,7 +80,7 @@ type Connection struct {
 	path      *native.Path
 	leave     func()            // has the registry call waitForTransfers no more
 	trace     *native.Trace     // or nil
-	explain   func(error) error // of the transport's failures, or nil; see native.ExplainConnection
+	explain   func(error) error // of the transport's failures, or nil; see Explain of inside.Connection
 	moves     *race.Sequence    // what the transport moves, or nil; streams tell of what they move
 
 	closed    atomic.Bool // nothing more is queued
@@ -111,9 +111,9 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	case !transport.One():
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of those of package registeredmem", transport).At(registry.Rank(), peer)
 	}
-	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: native.TraceOf(registry)}
+	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: registry.Internal().Trace()}
 	c.turns.init()
-	c.path = &native.Path{Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer, Failed: native.FailedOf(registry)}
+	c.path = &native.Path{Registry: registry.Internal().Instance(), Rank: c.rank, Peer: peer, Failed: registry.Internal().Failed()}
 	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
 		c.bytes, c.inline = b, b.InlineLimit()
 	}
@@ -134,7 +134,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	if x := explore.Current(); x != nil && transport != registeredmem.CudaIPC {
 		x.Outside(fmt.Sprintf("connections over %v, whose messages come at any time", transport))
 	}
-	c.leave = native.JoinRegistry(registry, c.waitForTransfers)
+	c.leave = registry.Internal().Join(c.waitForTransfers)
 	return c, nil
 }
 

@@ -36,6 +36,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -267,13 +268,14 @@ func (r *Ring) Pop(n int) error {
 	return nil
 }
 
-func init() {
-	native.RingOf = func(r any) *native.Ring { return r.(*Ring).state }
-	native.ServeRing = func(r any, by string) (func(), error) { return r.(*Ring).serve(by) }
-}
+// Internal is for packages of this module.
+func (r *Ring) Internal() inside.Ring { return ringInside{r} }
 
-// serve implements native.ServeRing.
-func (r *Ring) serve(by string) (end func(), err error) {
+type ringInside struct{ *Ring }
+
+func (r ringInside) State() *native.Ring { return r.state }
+
+func (r ringInside) Serve(by string) (end func(), err error) {
 	r.closing.Lock()
 	defer r.closing.Unlock()
 	if r.state.Tail == nil {

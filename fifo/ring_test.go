@@ -13,7 +13,6 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // patience bounds how long a test polls for the next trigger.
@@ -78,7 +77,7 @@ func startAt(t *testing.T, b *bench, position uint64) {
 	t.Helper()
 	b.launch(t, "startAt", 1, 1, b.ring.Handle(), position)
 	b.wait(t)
-	state := native.RingOf(b.ring)
+	state := b.ring.Internal().State()
 	state.Polled = position
 	state.Popped = position
 	*(*uint64)(state.Tail) = position

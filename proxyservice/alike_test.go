@@ -8,7 +8,6 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // outcome is what serving a trigger changed.
@@ -91,7 +90,7 @@ func FuzzServe(f *testing.F) {
 	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(devicecode.PortGet))
 	f.Add(uint64(0), uint64(1)<<48|4000, uint64(97), uint64(0), uint8(devicecode.PortGet))
 	inC, inGo := newBed(f, overCudaIPC), newBed(f, overGo)
-	if native.PathOf(inC.conn).Queue == nil {
+	if inC.conn.Internal().Path().Queue == nil {
 		f.Skip("threads in C cannot use the connection here")
 	}
 	f.Fuzz(func(t *testing.T, a, b, c, detail uint64, kind uint8) {

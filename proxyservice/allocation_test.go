@@ -62,7 +62,7 @@ func TestInlinedBytes(t *testing.T) {
 	d := &idle{}
 	b := newBed(t, over(d))
 	x := triggers["inlined put"]
-	ring := native.RingOf(b.service.ring)
+	ring := b.service.ring.Internal().State()
 	want := make([]byte, x.C)
 	for i := range want {
 		want[i] = byte(i + 1)

@@ -214,7 +214,7 @@ func over(d connection.Driver) func(testing.TB, *registeredmem.Registry) *connec
 // push writes n triggers into the ring, as kernels do, and returns the words of the
 // last.
 func (b *bed) push(x fifo.Trigger, n int) [4]uint64 {
-	ring := native.RingOf(b.service.ring)
+	ring := b.service.ring.Internal().State()
 	var words [4]uint64
 	for range n {
 		words = entry(x, b.pushed&ring.Size == 0)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -88,7 +89,7 @@ func (l *loop) failed() native.Failure { return *(*native.Failure)(unsafe.Pointe
 // addConnection adds the next connection. done and taken are pinned; taken may be nil. It
 // returns the number of triggers in the connection's backlog, which Go keeps.
 func (l *loop) addConnection(conn *connection.Connection, done, taken *atomic.Uint64) (waiting *atomic.Int64) {
-	p := native.PathOf(conn)
+	p := conn.Internal().Path()
 	c := C.proxy_connection{
 		registry: C.uint64_t(p.Registry), rank: C.uint32_t(p.Rank), peer: C.uint32_t(p.Peer),
 		inline_limit: C.uint64_t(conn.InlineLimit()), transport: C.uint32_t(transportNumber(conn.Transport())),
@@ -104,7 +105,7 @@ func (l *loop) addConnection(conn *connection.Connection, done, taken *atomic.Ui
 
 // addPort adds the next port, of a connection. A thread in C can signal its
 // semaphore where it can use the connection and the peer's memory.
-func (l *loop) addPort(connection int, s native.SemaphoreInfo) {
+func (l *loop) addPort(connection int, s inside.Semaphore) {
 	c := (*C.proxy_connection)(C.proxy_table_get(&l.c.tables.connections, C.uint64_t(connection)))
 	port := C.proxy_port{connection: c, where: C.uint64_t(native.WhereOf(s.Channel, int(s.Rank)))}
 	if c.queue != nil && s.Peer != nil {
@@ -121,9 +122,9 @@ func (l *loop) addPort(connection int, s native.SemaphoreInfo) {
 // addMemory adds the next memory.
 func (l *loop) addMemory(m *registeredmem.Memory) {
 	memory := C.proxy_memory{
-		registry: C.uint64_t(native.InstanceOf(m.Registry())), rank: C.uint32_t(m.Rank()), size: C.uint64_t(m.Size()),
+		registry: C.uint64_t(m.Registry().Internal().Instance()), rank: C.uint32_t(m.Rank()), size: C.uint64_t(m.Size()),
 	}
-	if r := native.RangeOf(m); r != nil {
+	if r := m.Internal().Range(); r != nil {
 		memory._range = (*C.native_range)(r.Pointer())
 	}
 	add(&l.c.tables.memories, &memory)

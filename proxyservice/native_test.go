@@ -75,7 +75,7 @@ func (r *rank) channelOver(t *testing.T, conn *connection.Connection, bytes uint
 func TestServedInC(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
-	queue := native.PathOf(r.conn).Queue
+	queue := r.conn.Internal().Path().Queue
 	if queue == nil {
 		t.Skip("threads in C cannot use the connection here")
 	}

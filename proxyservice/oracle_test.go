@@ -87,7 +87,7 @@ func (o *oracle) check(d *decision, position uint64) verdict {
 		return move
 	}
 	conn := o.connections[o.ports[t.Detail]]
-	path := native.PathOf(conn)
+	path := conn.Internal().Path()
 	to, from := path.Peer, path.Rank
 	if get {
 		to, from = from, to
@@ -120,7 +120,7 @@ func (o *oracle) checkMemory(registry uint64, rank int, id uint16, offset, n uin
 		return noMemory
 	}
 	m := o.memories[id]
-	if native.InstanceOf(m.Registry()) != registry || m.Rank() != rank || offset > m.Size() || m.Size()-offset < n {
+	if m.Registry().Internal().Instance() != registry || m.Rank() != rank || offset > m.Size() || m.Size()-offset < n {
 		return bad
 	}
 	return move
@@ -193,14 +193,14 @@ func busyQueue() *native.Queue {
 // memories.
 func (p *pool) tables(firstUser int, ports, memories []byte) (*loop, *oracle) {
 	l := newLoop(Options{Spin: 1, Sleep: 1}, firstUser)
-	o := &oracle{ring: native.RingOf(p.ring), firstUser: firstUser, connections: p.connections}
+	o := &oracle{ring: p.ring.Internal().State(), firstUser: firstUser, connections: p.connections}
 	words, _ := p.ring.Words()
 	for i, c := range p.connections {
 		l.addConnection(c, &words[i], nil)
 	}
 	for _, b := range ports {
 		i := int(b) % len(p.connections)
-		l.addPort(i, native.CountOf(p.semaphores[i]))
+		l.addPort(i, p.semaphores[i].Internal())
 		o.ports = append(o.ports, i)
 	}
 	for _, b := range memories {
@@ -250,7 +250,7 @@ func FuzzDecide(f *testing.F) {
 	add(fifo.Trigger{Detail: 1 << 51, Kind: signal})
 	add(fifo.Trigger{A: ^uint64(0), B: ^uint64(0), C: ^uint64(0), Detail: 1<<52 - 1, Kind: 255})
 	p := newPool(f)
-	ring := native.RingOf(p.ring)
+	ring := p.ring.Internal().State()
 	f.Fuzz(func(t *testing.T, a, b, c, d uint64, firstUser uint16, ports, memories []byte) {
 		l, o := p.tables(int(firstUser), ports[:min(len(ports), 64)], memories[:min(len(memories), 64)])
 		words := [4]uint64{a, b, c, d}

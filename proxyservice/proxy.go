@@ -212,7 +212,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 	if p.running != nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "it is running").At(p.options.Rank, mscclgo.NoRank)
 	}
-	release, err := native.ServeRing(p.ring, fmt.Sprintf("the proxy of rank %d", p.options.Rank))
+	release, err := p.ring.Internal().Serve(fmt.Sprintf("the proxy of rank %d", p.options.Rank))
 	if err != nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "%w", err).At(p.options.Rank, mscclgo.NoRank)
 	}

@@ -45,7 +45,7 @@ type link struct {
 // limited reports whether kernels push only as much as the backlog has room for. A queue that
 // threads in C can use and that leads over no network waits for this rank's device alone.
 func (l *link) limited() bool {
-	q := native.PathOf(l.Connection).Queue
+	q := l.Connection.Internal().Path().Queue
 	return q == nil || q.Remote()
 }
 
@@ -79,7 +79,7 @@ func (p port) wrap(j *job, what string, err error) error {
 // that came with it. It allocates nothing.
 func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 	p := t.ports[j.trigger.detail]
-	native.PathOf(p.Connection).Asked = race.Asked{Place: uint32(j.place), Known: uint32(j.known)}
+	p.Connection.Internal().Path().Asked = race.Asked{Place: uint32(j.place), Known: uint32(j.known)}
 	if j.trigger.kind&C.PROXY_PUT != 0 {
 		if err := t.put(turn, j, payload); err != nil {
 			return p.wrap(j, "put", err)
@@ -205,13 +205,13 @@ func (t *tables) wrong(j *job) error {
 func (t *tables) failed(j *job, f native.Failure) error {
 	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Read: "get", native.Store: "store", native.Update: "signal", native.Mark: "flush"}[f.Op]
 	p := t.ports[j.trigger.detail]
-	return p.wrap(j, what, native.PathError(p.Connection, f))
+	return p.wrap(j, what, p.Connection.Internal().Error(f))
 }
 
 // flushFailed returns the error of the query of a mark that failed in C.
 func (l *link) flushFailed(f native.Failure) error {
 	if f.Closed() {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: flush", "the connection was closed before it was done").At(mscclgo.NoRank, native.PathOf(l.Connection).Peer)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: flush", "the connection was closed before it was done").At(mscclgo.NoRank, l.Connection.Internal().Path().Peer)
 	}
-	return native.PathError(l.Connection, f)
+	return l.Connection.Internal().Error(f)
 }

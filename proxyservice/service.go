@@ -208,7 +208,7 @@ func (s *ProxyService) addMemory(m *registeredmem.Memory) (uint16, error) {
 	if of := m.Registry().Device(); of != s.ring.Device() {
 		return 0, s.invalid(opAddMemory, "%v is in a registry for %v, the service is for %v%s", m, of, s.ring.Device(), native.Twice(of, s.ring.Device()))
 	}
-	if in := native.InstanceOf(m.Registry()); len(s.links) > 0 && !slices.ContainsFunc(s.known.links, func(l *link) bool { return native.PathOf(l.Connection).Registry == in }) {
+	if in := m.Registry().Internal().Instance(); len(s.links) > 0 && !slices.ContainsFunc(s.known.links, func(l *link) bool { return l.Connection.Internal().Path().Registry == in }) {
 		return 0, s.invalid(opAddMemory, "%v is in another registry than the service's connections, which cannot move it; take memory of their registry, or add a semaphore of a connection in the memory's", m)
 	}
 	if err := s.roomForMemories(1); err != nil {
@@ -272,7 +272,7 @@ func (s *ProxyService) addSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 	}
 	id := uint16(len(s.known.ports))
 	s.semaphores[sem] = id
-	info := native.CountOf(sem)
+	info := sem.Internal()
 	name := strconv.Itoa(int(id))
 	if s.naming != nil && info.Channel != 0 {
 		name = s.naming(info.Channel)

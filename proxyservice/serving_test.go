@@ -36,7 +36,7 @@ func (d *plugged) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, ui
 func TestServingStalled(t *testing.T) {
 	for name, release := range map[string]func(*bed, *plugged){
 		"done":    func(_ *bed, d *plugged) { d.queue.Busy(false) },
-		"dropped": func(b *bed, _ *plugged) { native.PathOf(b.conn).Failed.Set() },
+		"dropped": func(b *bed, _ *plugged) { b.conn.Internal().Path().Failed.Set() },
 		"ended": func(b *bed, _ *plugged) {
 			why := errors.New("the test ends it")
 			b.thread.runs[0].quit.Store(&why)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // stopTheWorld stops all goroutines, as a garbage collection does, for that long: it
@@ -101,7 +100,7 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 		var took time.Duration
 		for range 3 {
 			ranks := newPair(t, hostOnly)
-			if native.PathOf(ranks[0].conn).Queue == nil {
+			if ranks[0].conn.Internal().Path().Queue == nil {
 				t.Skip("threads in C cannot use the connection here")
 			}
 			if took = longest(t, ranks); took <= stopped/2 {

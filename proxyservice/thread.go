@@ -12,8 +12,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // thread serves the rings of proxies in turn. One goroutine at a time uses it, but for
@@ -67,7 +65,7 @@ func (t *thread) settle() {
 
 // attach lets threads in C use the ring, until it is unpinned.
 func (r *run) attach() {
-	ring := native.RingOf(r.proxy.ring)
+	ring := r.proxy.ring.Internal().State()
 	r.pinned.Pin(ring)
 	r.proxy.loop.c.ring = (*C.native_ring)(unsafe.Pointer(ring))
 }

@@ -36,7 +36,7 @@ func (p *Proxy) moved(t *tables, turn connection.Turn, j *job, payload []byte) e
 	if err := t.move(turn, j, payload); err != nil {
 		return err
 	}
-	to := native.CountOf(t.ports[j.trigger.detail].semaphore)
+	to := t.ports[j.trigger.detail].semaphore.Internal()
 	where := native.WhereOf(to.Channel, int(to.Rank))
 	if j.trigger.kind&C.PROXY_SIGNAL != 0 {
 		p.trace.Add(native.Event{

@@ -66,7 +66,7 @@ type Registry struct {
 	local       map[uint32]*Memory
 	imported    map[*Memory]struct{}
 	allocations allocations
-	transfers   map[*transfers]struct{}
+	transfers   map[*func(context.Context) error]struct{} // wait until what connections have queued is done
 
 	mappings mappings
 	trace    atomic.Pointer[native.Trace] // of what connections do, or nil
@@ -103,7 +103,7 @@ func NewRegistry(o Options) (*Registry, error) {
 	}
 	r := &Registry{
 		options: o, instance: randomInstance(), failed: native.NewFlag(),
-		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, transfers: map[*transfers]struct{}{},
+		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, transfers: map[*func(context.Context) error]struct{}{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.server, err = fdpass.Listen(r.key(), o.Timeout, o.Logger.With("rank", o.Rank), r.serve)

@@ -7,13 +7,7 @@ import (
 	"slices"
 )
 
-// transfers waits until what a connection has queued is done: its copies would
-// fault if a memory were unmapped meanwhile.
-type transfers func(ctx context.Context) error
-
-// join has memories call wait before they are unmapped or withdrawn, until leave
-// is called.
-func (r *Registry) join(wait transfers) (leave func()) {
+func (r registryInside) Join(wait func(context.Context) error) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.transfers[&wait] = struct{}{}

@@ -41,8 +41,8 @@ func checkPeer(op string, conn *connection.Connection, peer *registeredmem.Memor
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the connection is nil")
 	case peer == nil:
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's memory is nil")
-	case native.InstanceOf(peer.Registry()) != native.PathOf(conn).Registry || peer.Rank() != native.PathOf(conn).Peer:
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v of the registry of rank %d is not memory of rank %d, to which the connection leads, in the connection's registry", peer, peer.Registry().Rank(), native.PathOf(conn).Peer).At(native.PathOf(conn).Rank, native.PathOf(conn).Peer)
+	case peer.Registry().Internal().Instance() != conn.Internal().Path().Registry || peer.Rank() != conn.Internal().Path().Peer:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v of the registry of rank %d is not memory of rank %d, to which the connection leads, in the connection's registry", peer, peer.Registry().Rank(), conn.Internal().Path().Peer).At(conn.Internal().Path().Rank, conn.Internal().Path().Peer)
 	case offset%n != 0 || offset > peer.Size() || n > peer.Size()-offset:
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's end is %d bytes at offset %d of %v; it must lie inside, at a multiple of its size", n, offset, peer).At(peer.Registry().Rank(), peer.Rank())
 	}

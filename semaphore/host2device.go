@@ -6,6 +6,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -69,7 +70,7 @@ func NewHost2Device(conn *connection.Connection, words *gpu.Buffer, peer *regist
 //
 // Errors: as for the connection's UpdateAndSync.
 func (s *Host2Device) Signal() error {
-	trace := native.TraceOf(s.peer.Registry())
+	trace := s.peer.Registry().Internal().Trace()
 	var start uint64
 	if trace != nil {
 		start = native.Now()
@@ -104,12 +105,10 @@ func (s *Host2Device) signalIn(t connection.Turn) (number uint64, err error) {
 	return sent + 1, nil
 }
 
-func init() { native.CountOf = func(s any) native.SemaphoreInfo { return s.(*Host2Device).info() } }
-
-// info returns what threads in C need to do what [Host2Device.Signal] does.
-func (s *Host2Device) info() native.SemaphoreInfo {
-	return native.SemaphoreInfo{
-		Sent: s.sent, Peer: native.RangeOf(s.peer), Offset: s.peerOffset + fromHost,
+// Internal is for packages of this module.
+func (s *Host2Device) Internal() inside.Semaphore {
+	return inside.Semaphore{
+		Sent: s.sent, Peer: s.peer.Internal().Range(), Offset: s.peerOffset + fromHost,
 		Channel: s.watch.Channel, Rank: s.watch.Peer,
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -146,7 +145,7 @@ func (s *Host2Host) Poll() (bool, error) {
 func (s *Host2Host) aborted(op string, failed <-chan struct{}) error {
 	select {
 	case <-failed:
-		return native.Explained(s.conn, mscclgo.Errorf(mscclgo.ErrAborted, op, "the group has failed").At(s.peer.Registry().Rank(), s.peer.Rank()))
+		return s.conn.Internal().Explained(mscclgo.Errorf(mscclgo.ErrAborted, op, "the group has failed").At(s.peer.Registry().Rank(), s.peer.Rank()))
 	default:
 		return nil
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/handshake"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 )
 
 // watchLinks looks whether the network loses what is sent to the peer.
@@ -21,14 +21,17 @@ func (c *conn) watchLinks(now time.Time) {
 	c.lossy.Store(lossy)
 }
 
-func init() {
-	native.Lossy = func(transport any) (peer int, since time.Time) {
-		first := int64(0)
-		for _, c := range transport.(*Transport).all() {
-			if at := c.lossy.Load(); at != 0 && (first == 0 || at < first) {
-				first, peer, since = at, c.Peer, time.Unix(0, at)
-			}
+// Internal is for packages of this module.
+func (t *Transport) Internal() inside.Ethernet { return transportInside{t} }
+
+type transportInside struct{ *Transport }
+
+func (t transportInside) Lossy() (peer int, since time.Time) {
+	first := int64(0)
+	for _, c := range t.all() {
+		if at := c.lossy.Load(); at != 0 && (first == 0 || at < first) {
+			first, peer, since = at, c.Peer, time.Unix(0, at)
 		}
-		return peer, since
 	}
+	return peer, since
 }

@@ -293,7 +293,7 @@ func (c *conn) own(op string, m *registeredmem.Memory) (*registration, error) {
 // belongs returns an error unless a memory is of the registry that an end of the connection is for.
 // Another of the rank gives its memories the same numbers.
 func (c *conn) belongs(op string, m *registeredmem.Memory, registry C.uint64_t) error {
-	if native.OwnerOf(m) != uint64(registry) {
+	if m.Internal().Owner() != uint64(registry) {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is of another transport of the rank than the connection", m)
 	}
 	return nil

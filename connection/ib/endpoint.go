@@ -10,7 +10,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -85,7 +84,7 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 		}
 	}
 	e.about = description{
-		group: t.reg.Group(), rank: uint32(t.reg.Rank()), registry: native.InstanceOf(t.reg), atomics: t.atomics(), inbox: e.scratch.in.RemoteKey(),
+		group: t.reg.Group(), rank: uint32(t.reg.Rank()), registry: t.reg.Internal().Instance(), atomics: t.atomics(), inbox: e.scratch.in.RemoteKey(),
 		anchor: t.anchor.mrs[0].RemoteKey(), anchorBase: uint32(t.anchor.base),
 	}
 	if err := t.keep(op, e); err != nil {

@@ -37,10 +37,10 @@ func newPort(t *testing.T, o Options, bytes uint64) *port {
 }
 
 func placeIn(m *registeredmem.Memory, offset uint64) nativetest.Place {
-	return nativetest.Place{Range: native.RangeOf(m), Offset: offset}
+	return nativetest.Place{Range: m.Internal().Range(), Offset: offset}
 }
 
-func (p *port) queue() *native.Queue { return native.PathOf(p.a.conn).Queue }
+func (p *port) queue() *native.Queue { return p.a.conn.Internal().Path().Queue }
 
 // meet has Go use the connection and its memories first.
 func (p *port) meet() {
@@ -491,7 +491,7 @@ func TestFailureInC(t *testing.T) {
 	if rc == 0 {
 		t.Fatal("the mark is reached")
 	}
-	err := native.PathError(p.a.conn, native.Failure{Op: native.Reach, Code: rc})
+	err := p.a.conn.Internal().Error(native.Failure{Op: native.Reach, Code: rc})
 	testerr.Expect(t, err, mscclgo.ErrRemote, "the peer does not answer", fmt.Sprintf("write of 64 bytes at offset 0 of memory %d of rank 1 (4096 bytes)", p.to.ID()), "rank 0, peer 1", "queue pair")
 	p.must(p.put(8), nativetest.Busy)
 	testerr.Expect(t, p.a.conn.Write(p.to, 0, p.from, 0, 8), mscclgo.ErrRemote, "has failed", "the peer does not answer")
@@ -512,7 +512,7 @@ func TestFailureOfParkedInC(t *testing.T) {
 	if rc == 0 {
 		t.Fatal("the signal is posted")
 	}
-	err := native.PathError(p.a.conn, native.Failure{Op: native.Progress, Code: rc})
+	err := p.a.conn.Internal().Error(native.Failure{Op: native.Progress, Code: rc})
 	testerr.Expect(t, err, mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1", "queue pair")
 	testerr.Expect(t, p.a.conn.Write(p.to, 0, p.from, 0, 8), mscclgo.ErrRemote, "has failed", "the peer does not answer")
 }
@@ -527,14 +527,14 @@ func TestSilenceInC(t *testing.T) {
 	r := p.put(64)
 	r.Mark = 1
 	p.must(r, nativetest.Pending)
-	err := native.PathError(p.a.conn, native.Failure{Op: native.Reach, Code: p.reach(0)})
+	err := p.a.conn.Internal().Error(native.Failure{Op: native.Reach, Code: p.reach(0)})
 	testerr.Expect(t, err, mscclgo.ErrRemote, "acknowledged nothing for", "write of 64 bytes", "rank 0, peer 1")
 }
 
 // TestNoAtomicsInC: updates that are messages are Go's.
 func TestNoAtomicsInC(t *testing.T) {
 	a, _ := newPair(t, Options{NoAtomics: true})
-	if native.PathOf(a.conn).Queue != nil {
+	if a.conn.Internal().Path().Queue != nil {
 		t.Error("threads in C can use a connection without atomics")
 	}
 }

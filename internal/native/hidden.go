@@ -3,21 +3,12 @@ package native
 import (
 	"context"
 	"io"
-	"time"
 )
 
 // Functions with which packages of this module reach parts of each other's types
 // that users do not see. Each is set once, by an init function of the package that
 // declares the type.
 var (
-	// Lossy returns the peer of an *ethernet.Transport whose host has acknowledged nothing for longest, while this
-	// host sends again what it sent there, and since when. The time is zero if there is none.
-	Lossy func(transport any) (peer int, since time.Time)
-	// TraceRegistry has the connections of a *registeredmem.Registry and the semaphores on
-	// them add what they do to a trace; they must be made after it. TraceOf returns that
-	// trace, or nil.
-	TraceRegistry func(registry any, t *Trace)
-	TraceOf       func(registry any) *Trace
 	// TraceProxy has a *proxyservice.Proxy that is not started yet add what it does to a trace.
 	TraceProxy func(proxy any, t *Trace)
 	// ExplainProxy has Err, and the error of it that Stop and Close return, of a
@@ -26,11 +17,6 @@ var (
 	// NameChannels has the errors of a *proxyservice.ProxyService name a channel as f does the number of its
 	// semaphore's Watch. Without it, or where that is 0, they have the channel's number in the service.
 	NameChannels func(service any, f func(number uint32) string)
-	// ExplainConnection has what the methods of a *connection.Connection return of a failure of
-	// its transport pass through f. The connection is not used yet.
-	ExplainConnection func(conn any, f func(error) error)
-	// Explained returns an error as the methods of a *connection.Connection return one of its transport.
-	Explained func(conn any, err error) error
 	// ProxyStill returns how often a *proxyservice.ProxyService has found nothing to do, or
 	// ProxyEnded, a number that changes with each trigger that it takes, and whether nothing is
 	// in its backlogs. It reads taken first and done last, so that of two calls with one taken,
@@ -71,26 +57,6 @@ var (
 	// OwnError returns an error that names a rank by its number in the group of a *communicator.Communicator, so that
 	// other groups of the rank know that, as of the errors of its collective calls.
 	OwnError func(comm any, err error) error
-	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
-	// time, or nil where it was closed.
-	RangeOf func(memory any) *Range
-	// JoinRegistry has a *registeredmem.Registry call wait before it unmaps or
-	// withdraws a memory, until leave is called. ctx ends with the registry's
-	// timeout.
-	JoinRegistry func(registry any, wait func(ctx context.Context) error) (leave func())
-	// FailedOf returns the flag of a *registeredmem.Registry that is to be set when its group has
-	// failed, before kernels are told: proxies then drop what triggers ask of the registry's connections.
-	FailedOf func(registry any) *Flag
-	// WhenShort has tell called when a *registeredmem.Registry has had no descriptor, or no
-	// memory, for a peer that asks for a memory, for the time after. It may not close the
-	// registry.
-	WhenShort func(registry any, after time.Duration, tell func(error))
-	// PathOf returns a *connection.Connection to threads in C, the same each time.
-	// Closing the connection closes the queue, before it waits for what is queued.
-	PathOf func(conn any) *Path
-	// PathError returns the error of an operation on a *connection.Connection's
-	// path that failed in C: that of the method which does the same.
-	PathError func(conn any, f Failure) error
 	// KeptBy returns the one value that a *communicator.Communicator keeps for package
 	// collective, which create makes at the first call. Closing the communicator
 	// closes it, and Reform hands it on.
@@ -104,17 +70,6 @@ var (
 	// Leave does the part of a *communicator.Communicator's Close that waits for the other ranks
 	// and ends the waits of kernels, and has what KeptBy keeps leave. Nothing is freed before Close.
 	Leave func(comm any) error
-	// InstanceOf returns a number that no other *registeredmem.Registry has.
-	InstanceOf func(registry any) uint64
-	// OwnerOf returns that of the registry in which its rank has registered a *registeredmem.Memory.
-	OwnerOf func(memory any) uint64
-	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.
-	RingOf func(ring any) *Ring
-	// ServeRing has closing a *fifo.Ring and its device be an error that names the
-	// server, until end is called. It fails if either is closed.
-	ServeRing func(ring any, by string) (end func(), err error)
-	// CountOf returns what threads in C need to signal a *semaphore.Host2Device.
-	CountOf func(semaphore any) SemaphoreInfo
 )
 
 // Kept is what a communicator keeps for package collective.
@@ -131,15 +86,6 @@ type Kept interface {
 
 // ProxyEnded stands for the rounds of a proxy that was closed.
 const ProxyEnded = 1<<64 - 1
-
-// SemaphoreInfo is a semaphore as threads in C see it.
-type SemaphoreInfo struct {
-	Sent   *Count // claimed while the value after it is stored
-	Peer   *Range // the peer's memory, or nil where it was closed
-	Offset uint64 // in Peer, of the word that counts the host's signals
-
-	Channel, Rank uint32 // the channel's number and the peer, as its Watch has them
-}
 
 // Room is what a proxy service keeps for channels until their peers are known to have made their ends: a service keeps
 // what it has served. One goroutine at a time uses it.

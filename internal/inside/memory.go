@@ -1,0 +1,77 @@
+package inside
+
+import (
+	"context"
+	"time"
+
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// Registry is the inside of a *registeredmem.Registry.
+type Registry interface {
+	// Instance returns a number that no other registry has.
+	Instance() uint64
+	// Failed returns the flag that is to be set when the group has failed, before kernels are
+	// told: proxies then drop what triggers ask of the registry's connections.
+	Failed() *native.Flag
+	// Join has the registry call wait before it unmaps or withdraws a memory, until leave is
+	// called. ctx ends with the registry's timeout.
+	Join(wait func(ctx context.Context) error) (leave func())
+	// WhenShort has tell called when the registry has had no descriptor, or no memory, for a
+	// peer that asks for a memory, for the time after. It may not close the registry.
+	WhenShort(after time.Duration, tell func(error))
+	// TraceTo has the connections of the registry and the semaphores on them add what they do
+	// to a trace; they must be made after it. Trace returns that trace, or nil.
+	TraceTo(t *native.Trace)
+	Trace() *native.Trace
+}
+
+// Memory is the inside of a *registeredmem.Memory.
+type Memory interface {
+	// Range returns the memory to threads in C, the same each time, or nil where it was closed
+	// before. Closing the memory closes it to them, and waits for threads that use it before the
+	// memory is unmapped.
+	Range() *native.Range
+	// Owner returns the Instance of the registry in which its rank has registered the memory.
+	Owner() uint64
+}
+
+// Connection is the inside of a *connection.Connection.
+type Connection interface {
+	// Path returns the connection to threads in C, the same each time. Closing the connection
+	// closes the queue, before it waits for what is queued.
+	Path() *native.Path
+	// Error returns the error of an operation on the path that failed in C: that of the method
+	// which does the same.
+	Error(f native.Failure) error
+	// Explain has what the methods of the connection return of a failure of its transport pass
+	// through f. The connection is not used yet.
+	Explain(f func(error) error)
+	// Explained returns an error as the methods of the connection return one of its transport.
+	Explained(err error) error
+}
+
+// Ethernet is the inside of a *ethernet.Transport.
+type Ethernet interface {
+	// Lossy returns the peer whose host has acknowledged nothing for longest, while this host
+	// sends again what it sent there, and since when. The time is zero if there is none.
+	Lossy() (peer int, since time.Time)
+}
+
+// Ring is the inside of a *fifo.Ring.
+type Ring interface {
+	// State returns the state of the ring to the thread in C that polls it.
+	State() *native.Ring
+	// Serve has closing the ring and its device be an error that names the server, until end is
+	// called. It fails if either is closed.
+	Serve(by string) (end func(), err error)
+}
+
+// Semaphore is the inside of a *semaphore.Host2Device: what threads in C need to signal it.
+type Semaphore struct {
+	Sent   *native.Count // claimed while the value after it is stored
+	Peer   *native.Range // the peer's memory, or nil where it was closed
+	Offset uint64        // in Peer, of the word that counts the host's signals
+
+	Channel, Rank uint32 // the channel's number and the peer, as its Watch has them
+}
