@@ -45,32 +45,33 @@ func (c *Communicator) MaxBlocks(ctx context.Context, k *gpu.Kernel, threads, dy
 		a, err = k.Attributes()
 		allowed = a.MaxDynamicShared
 	}
-	w := wire.NewWriter(12)
-	w.U32(uint32(min(resident/c.sharers, devicecode.MaxBlocks)))
-	w.U32(uint32(resident))
-	w.U32(uint32(allowed))
-	all, err := call.collect(ctx, w.Bytes(), err)
+	all, err := call.collect(ctx, roomWire.Marshal(&room{min(resident/c.sharers, devicecode.MaxBlocks), resident, allowed}), err)
 	if err != nil {
 		return 0, err
 	}
 	least := devicecode.MaxBlocks
 	for rank, b := range all {
-		r := wire.NewReader(b)
-		fit, resident, allowed := int(r.U32()), int(r.U32()), int(r.U32())
-		if err := r.End(); err != nil {
+		its, err := roomWire.Unmarshal(b)
+		if err != nil {
 			return 0, call.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 		}
-		if fit == 0 {
+		if its.fit == 0 {
 			why := "; use less"
 			switch {
-			case resident > 0:
+			case its.resident > 0:
 				why = " beside the blocks of the other ranks that share it; use less"
-			case dynamicShared > allowed:
-				why = fmt.Sprintf(": the kernel may have %d; call Kernel.SetMaxDynamicShared first", allowed)
+			case dynamicShared > its.allowed:
+				why = fmt.Sprintf(": the kernel may have %d; call Kernel.SetMaxDynamicShared first", its.allowed)
 			}
 			return 0, call.errorf(mscclgo.ErrUnsupported, rank, "no block of %d threads with %d bytes of dynamic shared memory fits on the device%s", threads, dynamicShared, why)
 		}
-		least = min(least, fit)
+		least = min(least, its.fit)
 	}
 	return least, nil
 }
+
+// room is what a rank's device has room for: blocks of this rank, blocks of all that share the device, and bytes of dynamic
+// shared memory that the kernel may have.
+type room struct{ fit, resident, allowed int }
+
+var roomWire = wire.For[room]()

@@ -2,8 +2,8 @@ package communicator
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +11,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/watch"
-	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // sharedBoard is a board that this rank may serve to others.
@@ -127,22 +126,18 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 // owners returns, for each rank, the leader of its host: the rank that made its board.
 // owner is this rank's.
 func (k *call) owners(ctx context.Context, owner int) ([]int, error) {
-	w := wire.NewWriter(4)
-	w.U32(uint32(owner))
-	all, err := k.collect(ctx, w.Bytes(), nil)
+	all, err := k.collect(ctx, binary.LittleEndian.AppendUint32(nil, uint32(owner)), nil)
 	if err != nil {
 		return nil, err
 	}
 	owners := make([]int, len(all))
 	for rank, b := range all {
-		r := wire.NewReader(b)
-		owners[rank] = int(r.U32())
-		// A leader is its host's first rank, and has a board of its own.
-		if r.Err() == nil && (owners[rank] > rank || owners[owners[rank]] != owners[rank]) {
-			r.Fail(fmt.Errorf("its board is of rank %d", owners[rank]))
+		if len(b) == 4 {
+			owners[rank] = int(binary.LittleEndian.Uint32(b))
 		}
-		if err := r.End(); err != nil {
-			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
+		// A leader is its host's first rank, and has a board of its own.
+		if len(b) != 4 || owners[rank] > rank || owners[owners[rank]] != owners[rank] {
+			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: its board is of rank %d", owners[rank])
 		}
 	}
 	return owners, nil

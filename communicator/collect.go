@@ -41,7 +41,7 @@ const (
 	maxGathered     = 64 << 20 // of all ranks together
 	maxName         = 64
 	maxReason       = 4096
-	overhead        = 80 + 2*maxName + watch.CallBytes // of a contribution, besides its content
+	overhead        = 128 + 2*maxName + watch.MaxText // of a contribution, besides its content
 )
 
 // collect returns the contributions of all ranks to an exchange, by rank. A rank
@@ -272,39 +272,32 @@ func (c *Communicator) closeHalves() error {
 
 // contribution encodes this rank's contribution.
 func (k *call) contribution(last watch.Call, mine []byte, failed error) []byte {
-	w := wire.NewWriter(len(mine) + overhead)
-	w.U64(k.of.number)
-	w.String(k.of.name)
-	w.U32(k.of.step)
-	w.String(k.name)
-	last.Write(w)
-	w.Bool(failed == nil)
-	if failed == nil {
-		w.Blob(mine)
-	} else {
-		w.Blob(watch.FactOf(failed, k.c.Rank(), k.c.Size()).Encode())
+	h := header{number: k.of.number, operation: k.of.name, step: k.of.step, name: k.name, last: last, ok: failed == nil, content: mine}
+	if failed != nil {
+		h.content = watch.FactOf(failed, k.c.Rank(), k.c.Size()).Encode()
 	}
-	return w.Bytes()
+	return headerWire.Marshal(&h)
 }
 
-// header is what precedes the content of a contribution.
+// header is a contribution.
 type header struct {
 	number    uint64 // see operation
-	operation string
+	operation string `wire:"64"`
 	step      uint32
-	name      string     // of the call
+	name      string     `wire:"64"` // of the call
 	last      watch.Call // the last matched call
+	ok        bool       // the rank's part has not failed
+	content   []byte     `wire:"16777216"` // or the fact of the failure
 }
+
+var headerWire = wire.For[header]()
 
 // read decodes a rank's contribution: the content, or why its part failed. The error is of a contribution that
 // does not belong to this call, nor to another step of its operation.
 func (k *call) read(rank int, b []byte) (h header, content []byte, failed *watch.Fact, err error) {
-	r := wire.NewReader(b)
-	h = header{number: r.U64(), operation: r.String(maxName), step: r.U32(), name: r.String(maxName), last: watch.ReadCall(rank, r)}
-	ok := r.Bool()
-	content = r.Blob(maxContribution)
-	err = r.End()
-	if !ok && err == nil {
+	h, err = headerWire.Unmarshal(b)
+	h.last.Rank, content = rank, h.content
+	if !h.ok && err == nil {
 		var f watch.Fact
 		f, err = watch.DecodeFact(content, k.c.Size())
 		failed = &f

@@ -110,9 +110,11 @@ const lastWords = time.Second
 type meetingMessage struct {
 	from, to uint64 // the numbers of the sender's call and of the receiver's
 	ready    bool   // the sender has done its part, unless it failed
-	failed   string // why it failed, or ""
+	failed   string `wire:"4096"` // why it failed, or ""
 	content  []byte
 }
+
+var meetingWire = wire.For[meetingMessage]()
 
 // exchange sends what this rank has for the peer, and returns what the peer has. If failed is not nil, this
 // rank has nothing: then the call fails on both.
@@ -276,7 +278,7 @@ func reasonOf(err error) string {
 
 func (m *meeting) send(ctx context.Context, out meetingMessage) error {
 	out.from, out.to = m.mine, m.theirs
-	err := m.c.boot.Send(ctx, m.peer, m.tag, out.encode())
+	err := m.c.boot.Send(ctx, m.peer, m.tag, meetingWire.Marshal(&out))
 	m.c.sent(m.peer, m.tag)
 	return err
 }
@@ -296,26 +298,12 @@ func (m *meeting) receiveNext(ctx context.Context) (meetingMessage, error) {
 	if err != nil {
 		return meetingMessage{}, err
 	}
-	in, err := decodeMeeting(b, m.most)
+	in, err := meetingWire.Unmarshal(b)
+	if err == nil && len(in.content) > m.most {
+		err = fmt.Errorf("it has %d bytes, at most %d are allowed", len(in.content), m.most)
+	}
 	if err != nil {
 		return in, mscclgo.Errorf(mscclgo.ErrRemote, m.op, "its message is malformed: %w", err).At(m.c.Rank(), m.peer)
 	}
 	return in, nil
-}
-
-func (m meetingMessage) encode() []byte {
-	w := wire.NewWriter(64 + len(m.failed) + len(m.content))
-	w.U64(m.from)
-	w.U64(m.to)
-	w.Bool(m.ready)
-	w.String(m.failed)
-	w.Blob(m.content)
-	return w.Bytes()
-}
-
-// decodeMeeting decodes a message whose content has `most` bytes at most.
-func decodeMeeting(b []byte, most int) (meetingMessage, error) {
-	r := wire.NewReader(b)
-	m := meetingMessage{from: r.U64(), to: r.U64(), ready: r.Bool(), failed: r.String(maxReason), content: r.Blob(most)}
-	return m, r.End()
 }

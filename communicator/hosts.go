@@ -6,43 +6,21 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // identity is what determines which ranks map each other's memory.
 type identity struct {
-	host    string
+	host    string   `wire:"255"` // of hostid.MaxSize at most
 	device  [16]byte // UUID
 	allowed registeredmem.Transports
 	token   uint64 // random; rank 0's is the communicator's
-	clock   string // of the host, or "" if the rank records no timeline
+	clock   string `wire:"320"` // of the host, or "" if the rank records no timeline
 	process process
 }
 
-func (i *identity) encode() []byte {
-	w := wire.NewWriter(64)
-	w.String(i.host)
-	w.Raw(i.device[:])
-	w.U32(uint32(i.allowed))
-	w.U64(i.token)
-	w.String(i.clock)
-	w.U64(i.process.namespace)
-	w.U64(i.process.id)
-	return w.Bytes()
-}
-
-func decodeIdentity(b []byte) (i identity, err error) {
-	r := wire.NewReader(b)
-	i.host = r.String(hostid.MaxSize)
-	copy(i.device[:], r.Raw(len(i.device)))
-	i.allowed = registeredmem.Transports(r.U32())
-	i.token = r.U64()
-	i.clock = r.String(maxClock)
-	i.process = process{r.U64(), r.U64()}
-	return i, r.End()
-}
+var identitiesWire = wire.For[identity]()
 
 // explore determines how many ranks share this rank's device, which ranks map each
 // other's memory, and the transport to each peer. If failed is not nil, this rank
@@ -54,7 +32,7 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 		if c.options.Trace != "" {
 			i.clock = hostClock(i.host)
 		}
-		mine = i.encode()
+		mine = identitiesWire.Marshal(&i)
 	}
 	all, err := k.collect(ctx, mine, failed)
 	if err != nil {
@@ -62,7 +40,7 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 	}
 	identities := make([]identity, len(all))
 	for rank, b := range all {
-		if identities[rank], err = decodeIdentity(b); err != nil {
+		if identities[rank], err = identitiesWire.Unmarshal(b); err != nil {
 			return k.errorf(mscclgo.ErrRemote, rank, "its identity is malformed: %w", err)
 		}
 	}

@@ -22,22 +22,3 @@ func TestCliques(t *testing.T) {
 		}
 	}
 }
-
-func FuzzDecodeIdentity(f *testing.F) {
-	i := identity{host: "a", device: [16]byte{1}, allowed: 3}
-	f.Add(i.encode())
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		i, err := decodeIdentity(b)
-		if err != nil {
-			return
-		}
-		got, err := decodeIdentity(i.encode())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(i, got, cmp.AllowUnexported(identity{}, process{})); diff != "" {
-			t.Errorf("encoded and decoded again (-want +got):\n%s", diff)
-		}
-	})
-}

@@ -121,7 +121,7 @@ func (m *matcher) send(ctx context.Context, peer int, tag uint64) {
 			tick.Stop()
 			ctx, cancel := context.WithTimeout(context.Background(), goodbyePatience)
 			defer cancel()
-			_ = m.c.boot.Send(ctx, peer, tag, exchange{leaves: true}.encode())
+			_ = m.c.boot.Send(ctx, peer, tag, exchangeWire.Marshal(&exchange{leaves: true}))
 			return
 		case <-m.c.boot.Done():
 			tick.Stop()
@@ -131,7 +131,7 @@ func (m *matcher) send(ctx context.Context, peer int, tag uint64) {
 		case <-tick.C:
 		}
 		e := exchange{questions: observer.questions(), pulses: observer.relay(peer, turns)}
-		_ = m.c.boot.Send(ctx, peer, tag, e.encode())
+		_ = m.c.boot.Send(ctx, peer, tag, exchangeWire.Marshal(&e))
 	}
 }
 
@@ -143,7 +143,7 @@ func (m *matcher) listen(ctx context.Context, peer int, tag uint64) {
 		if err != nil {
 			return
 		}
-		e, err := decodeExchange(b)
+		e, err := exchangeWire.Unmarshal(b)
 		var last watch.Call
 		if err == nil {
 			last, err = m.c.failure.observer.hear(peer, e.pulses, e.questions)
@@ -174,27 +174,7 @@ type exchange struct {
 type pulse struct {
 	rank   int
 	beat   uint64
-	status []byte // nil if it is the same as before
+	status []byte `wire:"3200"` // of watch.MaxBytes at most; nil if it is the same as before
 }
 
-func (e exchange) encode() []byte {
-	w := wire.NewWriter(64)
-	w.Bool(e.leaves)
-	w.U64(e.questions)
-	w.U32(uint32(len(e.pulses)))
-	for _, p := range e.pulses {
-		w.U32(uint32(p.rank))
-		w.U64(p.beat)
-		w.Blob(p.status)
-	}
-	return w.Bytes()
-}
-
-func decodeExchange(b []byte) (exchange, error) {
-	r := wire.NewReader(b)
-	e := exchange{leaves: r.Bool(), questions: r.U64()}
-	for n := r.U32(); n > 0 && r.Err() == nil; n-- {
-		e.pulses = append(e.pulses, pulse{int(r.U32()), r.U64(), r.Blob(watch.MaxBytes)})
-	}
-	return e, r.End()
-}
+var exchangeWire = wire.For[exchange]()

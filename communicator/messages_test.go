@@ -1,6 +1,7 @@
 package communicator
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -15,17 +16,6 @@ func again(t *testing.T, was, is []byte) {
 	if diff := cmp.Diff(was, is); diff != "" {
 		t.Errorf("decoded and encoded again (-want +got):\n%s", diff)
 	}
-}
-
-func FuzzExchange(f *testing.F) {
-	f.Add(exchange{leaves: true}.encode())
-	f.Add(exchange{questions: 41, pulses: []pulse{{rank: 1, beat: 5, status: []byte("a status")}, {rank: 2}}}.encode())
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if e, err := decodeExchange(b); err == nil {
-			again(t, b, e.encode())
-		}
-	})
 }
 
 func FuzzContribution(f *testing.F) {
@@ -54,23 +44,21 @@ type one struct{ fullBootstrap }
 func (one) Rank() int { return 0 }
 func (one) Size() int { return 1 }
 
+// receiver is a bootstrap that has received a message.
+type receiver struct {
+	one
+	message []byte
+}
+
+func (r receiver) Recv(context.Context, int, uint64) ([]byte, error) { return r.message, nil }
+
 // TestMeetingBound has an endpoint of a byte more than one may have.
 func TestMeetingBound(t *testing.T) {
 	for extra := range 2 {
-		b := meetingMessage{from: 1, to: 3, content: make([]byte, maxDescription+extra)}.encode()
-		if _, err := decodeMeeting(b, maxDescription); (err == nil) != (extra == 0) {
+		b := meetingWire.Marshal(&meetingMessage{from: 1, to: 3, content: make([]byte, maxDescription+extra)})
+		m := newMeeting(&Communicator{boot: receiver{message: b}}, "Connect", "connect", 0, 0, maxDescription)
+		if _, err := m.receiveNext(t.Context()); (err == nil) != (extra == 0) {
 			t.Errorf("%d bytes too many: %v", extra, err)
 		}
 	}
-}
-
-func FuzzMeeting(f *testing.F) {
-	f.Add(meetingMessage{from: 1, to: 3, content: []byte("an endpoint")}.encode())
-	f.Add(meetingMessage{from: 1, to: 3, ready: true}.encode())
-	f.Add(meetingMessage{from: 1, to: 3, ready: true, failed: "no memory"}.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := decodeMeeting(b, maxDescription); err == nil {
-			again(t, b, m.encode())
-		}
-	})
 }

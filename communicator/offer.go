@@ -11,8 +11,13 @@ import (
 // hold its semaphores, and where in them each channel's semaphore is.
 type offer struct {
 	perPeer int
-	slabs   [][]byte // descriptions of registered memory
-	places  []place  // perPeer times the ranks, in the order of the handles
+	slabs   []description
+	places  []place // perPeer times the ranks, in the order of the handles
+}
+
+// description describes registered memory, or an endpoint.
+type description struct {
+	bytes []byte `wire:"4096"`
 }
 
 // place is where a semaphore is.
@@ -21,7 +26,7 @@ type place struct {
 	offset uint64 // bytes
 }
 
-// maxDescription bounds the description of a slab, in bytes.
+// maxDescription bounds the description of a slab or an endpoint, in bytes.
 const maxDescription = 4096
 
 // newOffer returns the offer of semaphores in an arena.
@@ -31,63 +36,36 @@ func newOffer(perPeer int, words []piece) (*offer, error) {
 	for _, p := range words {
 		i, ok := index[p.slab]
 		if !ok {
-			description, err := p.slab.mem.MarshalBinary()
+			d, err := p.slab.mem.MarshalBinary()
 			if err != nil {
 				return nil, err
 			}
 			i = uint32(len(o.slabs))
 			index[p.slab] = i
-			o.slabs = append(o.slabs, description)
+			o.slabs = append(o.slabs, description{d})
 		}
 		o.places = append(o.places, place{i, p.offset})
 	}
 	return o, nil
 }
 
-func (o *offer) encode() []byte {
-	w := wire.NewWriter(64 + 12*len(o.places))
-	w.U32(uint32(o.perPeer))
-	w.U32(uint32(len(o.slabs)))
-	for _, s := range o.slabs {
-		w.Blob(s)
-	}
-	for _, p := range o.places {
-		w.U32(p.slab)
-		w.U64(p.offset)
-	}
-	return w.Bytes()
-}
+var offerWire = wire.For[offer]()
 
 // decodeOffer decodes an offer in a group of the given size. The result is
 // consistent except for the offsets, which are checked when the slabs are mapped.
 func decodeOffer(b []byte, ranks int) (*offer, error) {
-	r := wire.NewReader(b)
-	o := &offer{perPeer: int(r.U32())}
-	if o.perPeer < 1 || o.perPeer > maxPerPeer {
-		r.Fail(fmt.Errorf("%d channels for each peer, 1 to %d are allowed", o.perPeer, maxPerPeer))
+	o, err := offerWire.Unmarshal(b)
+	switch words := o.perPeer * ranks; {
+	case err != nil:
+	case o.perPeer < 1 || o.perPeer > maxPerPeer:
+		err = fmt.Errorf("%d channels for each peer, 1 to %d are allowed", o.perPeer, maxPerPeer)
+	case len(o.places) != words || len(o.slabs) > words:
+		err = fmt.Errorf("%d slabs and %d places for the semaphores of %d channels", len(o.slabs), len(o.places), words)
 	}
-	slabs, words := r.U32(), o.perPeer*ranks
-	if r.Err() == nil && int(slabs) > words {
-		r.Fail(fmt.Errorf("%d slabs for the semaphores of %d channels", slabs, words))
-	}
-	for range slabs {
-		o.slabs = append(o.slabs, r.Blob(maxDescription))
-		if r.Err() != nil {
-			return nil, r.Err()
+	for _, p := range o.places {
+		if err == nil && (int(p.slab) >= len(o.slabs) || p.offset%semaphore.Device2DeviceBytes != 0) {
+			err = fmt.Errorf("a semaphore at offset %d of slab %d of %d, or not at a multiple of %d", p.offset, p.slab, len(o.slabs), semaphore.Device2DeviceBytes)
 		}
 	}
-	for range words {
-		p := place{r.U32(), r.U64()}
-		if r.Err() == nil && int(p.slab) >= len(o.slabs) {
-			r.Fail(fmt.Errorf("a semaphore in slab %d of %d", p.slab, len(o.slabs)))
-		}
-		if r.Err() == nil && p.offset%semaphore.Device2DeviceBytes != 0 {
-			r.Fail(fmt.Errorf("a semaphore at offset %d, not a multiple of %d", p.offset, semaphore.Device2DeviceBytes))
-		}
-		if r.Err() != nil {
-			return nil, r.Err()
-		}
-		o.places = append(o.places, p)
-	}
-	return o, r.End()
+	return &o, err
 }

@@ -10,19 +10,19 @@ import (
 func sampleOffer() *offer {
 	return &offer{
 		perPeer: 2,
-		slabs:   [][]byte{[]byte("one slab"), []byte("another")},
+		slabs:   []description{{[]byte("one slab")}, {[]byte("another")}},
 		places:  []place{{0, 0}, {0, 128}, {1, 256}, {0, 384}, {1, 0}, {0, 64}},
 	}
 }
 
 func TestOffer(t *testing.T) {
 	good := sampleOffer()
-	b := good.encode()
+	b := offerWire.Marshal(good)
 	got, err := decodeOffer(b, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(good, got, cmp.AllowUnexported(offer{}, place{})); diff != "" {
+	if diff := cmp.Diff(good, got, cmp.AllowUnexported(offer{}, place{}, description{})); diff != "" {
 		t.Errorf("decoded offer (-want +got):\n%s", diff)
 	}
 	for n := range b {
@@ -40,24 +40,23 @@ func TestMalformedOffer(t *testing.T) {
 	}{
 		"no channels":       {func(o *offer) { o.perPeer = 0 }, 3, "0 channels"},
 		"too many channels": {func(o *offer) { o.perPeer = maxPerPeer + 1 }, 3, "4097 channels"},
-		"a small group":     {func(o *offer) {}, 2, "left over"},
-		"a large group":     {func(o *offer) {}, 4, "cut short"},
-		"too many slabs":    {func(o *offer) { o.slabs = make([][]byte, 7) }, 3, "7 slabs"},
-		"a long slab":       {func(o *offer) { o.slabs[0] = make([]byte, maxDescription+1) }, 3, "4097 bytes"},
+		"a small group":     {func(o *offer) {}, 2, "6 places for the semaphores of 4 channels"},
+		"a large group":     {func(o *offer) {}, 4, "6 places for the semaphores of 8 channels"},
+		"too many slabs":    {func(o *offer) { o.slabs = make([]description, 7) }, 3, "7 slabs"},
 		"no such slab":      {func(o *offer) { o.places[3].slab = 2 }, 3, "slab 2 of 2"},
 		"off its alignment": {func(o *offer) { o.places[3].offset = 8 }, 3, "offset 8"},
 	} {
 		o := sampleOffer()
 		c.spoil(o)
-		if _, err := decodeOffer(o.encode(), c.ranks); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := decodeOffer(offerWire.Marshal(o), c.ranks); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
 }
 
 func FuzzDecodeOffer(f *testing.F) {
-	f.Add(sampleOffer().encode(), uint8(3))
-	f.Add((&offer{perPeer: 1, places: []place{}}).encode(), uint8(1))
+	f.Add(offerWire.Marshal(sampleOffer()), uint8(3))
+	f.Add(offerWire.Marshal(&offer{perPeer: 1, places: []place{}}), uint8(1))
 	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, uint8(72))
 	f.Fuzz(func(t *testing.T, b []byte, ranks uint8) {
 		o, err := decodeOffer(b, int(ranks)+1)
@@ -72,7 +71,7 @@ func FuzzDecodeOffer(f *testing.F) {
 				t.Fatalf("a place in slab %d of %d", p.slab, len(o.slabs))
 			}
 		}
-		if diff := cmp.Diff(b, o.encode()); diff != "" {
+		if diff := cmp.Diff(b, offerWire.Marshal(o)); diff != "" {
 			t.Fatalf("decoded and encoded again (-want +got):\n%s", diff)
 		}
 	})

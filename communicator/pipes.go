@@ -351,7 +351,7 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 		}
 		offer.ends = append(offer.ends, one)
 	}
-	return offer.encode(), nil
+	return pipeOfferWire.Marshal(&offer), nil
 }
 
 // keep has the service keep room for the memories of ends by a port: this rank's, and each peer's pool and buffer,

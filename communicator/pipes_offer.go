@@ -16,9 +16,9 @@ type pipeOffer struct {
 	lots         lotSize
 	perPeer      int
 	ports        bool
-	pool, buffer []byte // descriptions of registered memory, or empty
-	semaphores   []byte // an offer
-	ends         []offeredEnd
+	pool, buffer []byte       `wire:"4096"` // descriptions of registered memory, or empty
+	semaphores   []byte       // an offer
+	ends         []offeredEnd `wire:"1048576"`
 }
 
 // lotSize is how both ends of a pipe count in lots: alike on all ranks of one version.
@@ -32,64 +32,25 @@ type offeredEnd struct {
 	peer, i  int
 	sends    bool
 	offset   uint64 // in the pool
-	endpoint []byte // empty without a port
+	endpoint []byte `wire:"4096"` // empty without a port
 }
 
-// maxOfferedEnds bounds the ends of one rank.
-const maxOfferedEnds = 1 << 20
-
-func (o *pipeOffer) encode() []byte {
-	w := wire.NewWriter(256 + len(o.semaphores) + 32*len(o.ends))
-	w.U32(uint32(o.size.Slots))
-	w.U64(o.size.SlotBytes)
-	w.Bool(o.open)
-	w.Bool(o.shared)
-	w.Bool(o.lazy)
-	w.U64(o.lots.bytes)
-	w.U32(uint32(o.lots.slots))
-	w.U32(uint32(o.perPeer))
-	w.Bool(o.ports)
-	w.Blob(o.pool)
-	w.Blob(o.buffer)
-	w.Blob(o.semaphores)
-	w.U32(uint32(len(o.ends)))
-	for _, e := range o.ends {
-		w.U32(uint32(e.peer))
-		w.U32(uint32(e.i))
-		w.Bool(e.sends)
-		w.U64(e.offset)
-		w.Blob(e.endpoint)
-	}
-	return w.Bytes()
-}
+var pipeOfferWire = wire.For[pipeOffer]()
 
 // decodePipeOffer decodes an offer in a group of the given size. Its ranges are checked when
 // pipes are made of it.
 func decodePipeOffer(b []byte, ranks int) (*pipeOffer, error) {
-	r := wire.NewReader(b)
-	o := &pipeOffer{
-		size: channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()}, open: r.Bool(), shared: r.Bool(), lazy: r.Bool(),
-		lots: lotSize{bytes: r.U64(), slots: int(r.U32())}, perPeer: int(r.U32()), ports: r.Bool(),
-		pool: r.Blob(maxDescription), buffer: r.Blob(maxDescription), semaphores: r.Blob(maxContribution),
+	o, err := pipeOfferWire.Unmarshal(b)
+	o.size.LotSlots = 0 // see lots
+	if err == nil {
+		err = o.checkOpen()
 	}
-	n := r.U32()
-	if err := o.checkOpen(); r.Err() == nil && err != nil {
-		r.Fail(err)
-	}
-	if r.Err() == nil && n > maxOfferedEnds {
-		r.Fail(fmt.Errorf("%d ends of pipes, at most %d are allowed", n, maxOfferedEnds))
-	}
-	for range n {
-		e := offeredEnd{peer: int(r.U32()), i: int(r.U32()), sends: r.Bool(), offset: r.U64(), endpoint: r.Blob(maxDescription)}
-		if r.Err() == nil && e.peer >= ranks {
-			r.Fail(fmt.Errorf("a pipe to or from rank %d of %d", e.peer, ranks))
+	for _, e := range o.ends {
+		if err == nil && e.peer >= ranks {
+			err = fmt.Errorf("a pipe to or from rank %d of %d", e.peer, ranks)
 		}
-		if r.Err() != nil {
-			return nil, r.Err()
-		}
-		o.ends = append(o.ends, e)
 	}
-	return o, r.End()
+	return &o, err
 }
 
 // end returns the i-th end to a peer, or from it, or nil if there is none.

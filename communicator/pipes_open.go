@@ -53,7 +53,7 @@ func (p *Pipes) promise() []byte {
 	for _, e := range p.ends {
 		offer.ends = append(offer.ends, offeredEnd{peer: e.peer, sends: e.sends, i: e.i})
 	}
-	return offer.encode()
+	return pipeOfferWire.Marshal(&offer)
 }
 
 // leaveClosed makes the handles of lazy pipes that are not open. Kernels with checks report their use; in
@@ -363,18 +363,7 @@ const asksAfter = 200 * time.Millisecond
 // inquiry is what a rank that waits in Open asks: the tag of the pipes, and the number of its call.
 type inquiry struct{ tag, number uint64 }
 
-func (q inquiry) encode() []byte {
-	w := wire.NewWriter(16)
-	w.U64(q.tag)
-	w.U64(q.number)
-	return w.Bytes()
-}
-
-func decodeInquiry(b []byte) (inquiry, error) {
-	r := wire.NewReader(b)
-	q := inquiry{r.U64(), r.U64()}
-	return q, r.End()
-}
+var inquiryWire = wire.For[inquiry]()
 
 // askSoon asks the peer of an Open, if that lasts, whether it has closed its pipes. The caller ends it.
 func (m *meeting) askSoon(ctx context.Context) (end func() bool) {
@@ -382,7 +371,7 @@ func (m *meeting) askSoon(ctx context.Context) (end func() bool) {
 		return func() bool { return true }
 	}
 	return time.AfterFunc(asksAfter, func() {
-		m.c.boot.Send(ctx, m.peer, inquiryTag, inquiry{m.tag, m.mine}.encode()) // of a failure the Open hears itself
+		m.c.boot.Send(ctx, m.peer, inquiryTag, inquiryWire.Marshal(&inquiry{m.tag, m.mine})) // of a failure the Open hears itself
 	}).Stop
 }
 
@@ -432,7 +421,7 @@ func (c *Communicator) answerInquiries(ctx context.Context, rank int) {
 		if err != nil {
 			return
 		}
-		q, err := decodeInquiry(b)
+		q, err := inquiryWire.Unmarshal(b)
 		if err != nil {
 			c.options.Logger.Warn("an inquiry is malformed", "rank", c.Rank(), "peer", rank, "error", err)
 			return

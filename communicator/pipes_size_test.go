@@ -88,10 +88,10 @@ func TestOpenSlots(t *testing.T) {
 		return &pipeOffer{open: open, size: channel.PipeSize{Slots: 2, SlotBytes: bytes}}
 	}
 	for _, bytes := range []uint64{0, 100, 2 * channel.MaxPipeSlotBytes} {
-		if _, err := decodePipeOffer(offer(true, bytes).encode(), 2); err == nil {
+		if _, err := decodePipeOffer(pipeOfferWire.Marshal(offer(true, bytes)), 2); err == nil {
 			t.Errorf("slots of %d bytes that are open: no error", bytes)
 		}
-		if _, err := decodePipeOffer(offer(false, bytes).encode(), 2); err != nil {
+		if _, err := decodePipeOffer(pipeOfferWire.Marshal(offer(false, bytes)), 2); err != nil {
 			t.Errorf("slots of %d bytes, which ranks compare: %v", bytes, err)
 		}
 	}

@@ -234,12 +234,10 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 	if err := p.keep(); err != nil {
 		return nil, nil, err
 	}
-	w := wire.NewWriter(len(words))
-	w.Blob(words)
-	w.U32(uint32(len(p.Ranks)))
+	offer := portOffer{semaphores: words}
 	var endpoints []connection.Endpoint
 	for _, rank := range p.Ranks {
-		w.U32(uint32(rank))
+		peer := offeredPorts{peer: rank}
 		for range p.sems.perPeer {
 			e, err := p.sems.c.endpoint(rank)
 			if err != nil {
@@ -250,15 +248,30 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 			if err != nil {
 				return endpoints, nil, err
 			}
-			w.Blob(b)
+			peer.endpoints = append(peer.endpoints, description{b})
 			// While all ranks wait for each other's offers: none would come to a peer that waits to connect.
 			if err := p.room.Semaphore(); err != nil {
 				return endpoints, nil, err
 			}
 		}
+		offer.peers = append(offer.peers, peer)
 	}
-	return endpoints, w.Bytes(), nil
+	return endpoints, portOfferWire.Marshal(&offer), nil
 }
+
+// portOffer describes a rank's ends of port channels to its peers.
+type portOffer struct {
+	semaphores []byte // an offer
+	peers      []offeredPorts
+}
+
+// offeredPorts are the endpoints of the channels to a peer, by channel number.
+type offeredPorts struct {
+	peer      int
+	endpoints []description
+}
+
+var portOfferWire = wire.For[portOffer]()
 
 // keep has the service keep room for the memories of the channels.
 func (p *PortChannels) keep() error {
@@ -277,29 +290,20 @@ func (p *PortChannels) keep() error {
 
 // decode decodes a peer's offer: where its semaphores are, and its endpoints of the
 // channels to this rank, by channel number.
-func (p *PortChannels) decode(k *call, rank int, b []byte) (*offer, [][]byte, error) {
-	c := p.sems.c
-	r := wire.NewReader(b)
-	theirs, err := p.sems.decode(k.op, rank, r.Blob(maxContribution))
+func (p *PortChannels) decode(k *call, rank int, b []byte) (*offer, []description, error) {
+	ports, err := portOfferWire.Unmarshal(b)
+	if err != nil {
+		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its offer is malformed: %w", err)
+	}
+	theirs, err := p.sems.decode(k.op, rank, ports.semaphores)
 	if err != nil {
 		return nil, nil, err
 	}
-	var endpoints [][]byte
-	for n := min(int(r.U32()), c.Size()); n > 0; n-- {
-		mine := int(r.U32()) == c.Rank()
-		for range p.sems.perPeer {
-			if e := r.Blob(maxDescription); mine {
-				endpoints = append(endpoints, e)
-			}
-		}
-	}
-	if err := r.End(); err != nil {
-		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its offer is malformed: %w", err)
-	}
-	if len(endpoints) != p.sems.perPeer {
+	at := slices.IndexFunc(ports.peers, func(o offeredPorts) bool { return o.peer == p.sems.c.Rank() })
+	if at < 0 || len(ports.peers[at].endpoints) != p.sems.perPeer {
 		return nil, nil, k.errorf(mscclgo.ErrInvalid, rank, "it is among this rank's Peers, but this rank is not among its Peers")
 	}
-	return theirs, endpoints, nil
+	return theirs, ports.peers[at].endpoints, nil
 }
 
 // connect makes this rank's channels, but for what the service has of them, and memory for their handles.
@@ -316,7 +320,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.B
 		}
 		offers[j] = o
 		for i, remote := range remotes {
-			dials = append(dials, dial{endpoint: endpoints[j*p.sems.perPeer+i], remote: remote, rank: rank})
+			dials = append(dials, dial{endpoint: endpoints[j*p.sems.perPeer+i], remote: remote.bytes, rank: rank})
 		}
 	}
 	err := wrong

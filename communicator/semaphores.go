@@ -74,7 +74,7 @@ func (s *semaphores) take() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.encode(), nil
+	return offerWire.Marshal(o), nil
 }
 
 // buffer returns the memory of this rank's end of channel i to a rank.
@@ -116,7 +116,7 @@ func (s *semaphores) imported(ctx context.Context, op string, rank int, o *offer
 		p := o.places[s.index(i, c.Rank())]
 		slab := slabs[p.slab]
 		if slab == nil {
-			if slab, err = c.registry.Import(ctx, o.slabs[p.slab]); err != nil {
+			if slab, err = c.registry.Import(ctx, o.slabs[p.slab].bytes); err != nil {
 				return nil, err
 			}
 			s.memories = append(s.memories, slab)

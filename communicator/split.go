@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,10 +49,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		return nil, err
 	}
 	k := c.begin("split", op)
-	w := wire.NewWriter(16)
-	w.U64(uint64(color))
-	w.U64(uint64(key))
-	all, err := k.collect(ctx, w.Bytes(), nil)
+	all, err := k.collect(ctx, choiceWire.Marshal(&choice{uint64(color), uint64(key)}), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -88,18 +86,22 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	return child, nil
 }
 
+// choice is a rank's color and key.
+type choice struct{ color, key uint64 }
+
+var choiceWire = wire.For[choice]()
+
 // ofColor returns the ranks of a color, in the order of their new ranks.
 func (k *call) ofColor(color int, all [][]byte) ([]int, error) {
 	keys := map[int]int{}
 	var ranks []int
 	for rank, b := range all {
-		r := wire.NewReader(b)
-		theirs, key := int(r.U64()), int(r.U64())
-		if err := r.End(); err != nil {
+		theirs, err := choiceWire.Unmarshal(b)
+		if err != nil {
 			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 		}
-		if theirs == color {
-			keys[rank] = key
+		if int(theirs.color) == color {
+			keys[rank] = int(theirs.key)
 			ranks = append(ranks, rank)
 		}
 	}
@@ -165,9 +167,7 @@ func (k *call) cipher() (aead cipher.AEAD, about []byte) {
 	if err != nil {
 		panic(err) // a key of 32 bytes is right
 	}
-	w := wire.NewWriter(8)
-	w.U64(k.number())
-	return aead, w.Bytes()
+	return aead, binary.LittleEndian.AppendUint64(nil, k.number())
 }
 
 // seal encrypts a message for the ranks of the group.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -265,12 +264,12 @@ func (c *Communicator) chooseTransports(ctx context.Context, k *call, identities
 		}
 	}
 	mine, err := c.openNetworks(near, far)
-	all, err := k.collect(ctx, mine.encode(), err)
+	all, err := k.collect(ctx, openedWire.Marshal(&mine), err)
 	if err != nil {
 		return err
 	}
 	for rank, b := range all {
-		theirs, err := decodeOpened(b)
+		theirs, err := openedWire.Unmarshal(b)
 		if err != nil {
 			return k.errorf(mscclgo.ErrRemote, rank, "its list of transports is malformed: %w", err)
 		}
@@ -292,25 +291,10 @@ func (c *Communicator) chooseTransports(ctx context.Context, k *call, identities
 type opened struct {
 	transports registeredmem.Transports
 	rdma, tcp  float64 // what InfiniBand's and Ethernet's NICs carry, in GB/s; 0: unknown
-	why        string
+	why        string  `wire:"4096"`
 }
 
-func (o *opened) encode() []byte {
-	w := wire.NewWriter(64)
-	w.U32(uint32(o.transports))
-	w.U64(math.Float64bits(o.rdma))
-	w.U64(math.Float64bits(o.tcp))
-	w.String(o.why[:min(len(o.why), maxReason)])
-	return w.Bytes()
-}
-
-func decodeOpened(b []byte) (o opened, err error) {
-	r := wire.NewReader(b)
-	o.transports = registeredmem.Transports(r.U32())
-	o.rdma, o.tcp = math.Float64frombits(r.U64()), math.Float64frombits(r.U64())
-	o.why = r.String(maxReason)
-	return o, r.End()
-}
+var openedWire = wire.For[opened]()
 
 // choose returns the transport between two ranks, as both see it, or 0 if there is none.
 func (o *opened) choose(other opened, sameHost bool) registeredmem.Transports {

@@ -67,7 +67,7 @@ func TestChooseTransport(t *testing.T) {
 		"nothing in common":           {has(shm|ib, 100, 0), has(shm|tcp, 0, 100), false, 0},
 	} {
 		for range 2 {
-			a, err := decodeOpened(c.a.encode())
+			a, err := openedWire.Unmarshal(openedWire.Marshal(&c.a))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // A Board is memory that the ranks of a host share. It has what each rank of the group reports about itself: a beat that
@@ -112,9 +114,9 @@ func (b *Board) text(index int, number uint64) (string, bool) {
 		return "", false
 	}
 	if i := bytes.IndexByte(text[:], 0); i >= 0 {
-		return Printable(string(text[:i])), true
+		return wire.Printable(string(text[:i])), true
 	}
-	return Printable(string(text[:])), true
+	return wire.Printable(string(text[:])), true
 }
 
 // Beat moves a rank's beat.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/procfs"
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // BoardName is the name of the memory file of a board. The file stays open in the process that made it, so that the command
@@ -166,5 +167,5 @@ func (r *Rank) Look(silent time.Duration) {
 // HostName returns the machine's name as statuses have it.
 func HostName() string {
 	name, _ := os.Hostname()
-	return Printable(clip(name, MaxName))
+	return wire.Printable(clip(name, MaxName))
 }

@@ -1,13 +1,11 @@
 package watch
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // Still tells that at some moment nothing of a rank could go on by itself: kernels, streams,
@@ -15,15 +13,15 @@ import (
 type Still struct {
 	Rounds     uint64 // counts the moments; 0 before the first
 	Epoch      uint64
-	Exchanging bool   // the host was in its exchange; else it waited for the device
-	Unbegun    uint64 // blocks for which the device has no room
-	Threads    []Threads
-	More       uint32 // that Threads has no room for
+	Exchanging bool      // the host was in its exchange; else it waited for the device
+	Unbegun    uint64    // blocks for which the device has no room
+	Threads    []Threads `wire:"6"`
+	More       uint32    // that Threads has no room for
 }
 
 // Threads are those of a kernel that wait for the same.
 type Threads struct {
-	Kernel        string
+	Kernel        string `wire:"64,text"`
 	Block, First  uint32 // the first one's block and number
 	Blocks, Count uint32 // how many there are, in how many blocks
 	At            At
@@ -40,44 +38,6 @@ const (
 	AtWarp              // in a warp function
 	places
 )
-
-func (s *Still) encode(w *wire.Writer) {
-	threads := s.Threads[:min(len(s.Threads), MaxThreads)]
-	w.U64(s.Rounds)
-	w.U64(s.Epoch)
-	w.Bool(s.Exchanging)
-	w.U64(s.Unbegun)
-	w.U32(s.More + uint32(len(s.Threads)-len(threads)))
-	w.U8(uint8(len(threads)))
-	for _, t := range threads {
-		w.String(clip(t.Kernel, MaxKernel))
-		w.U32(t.Block)
-		w.U32(t.First)
-		w.U32(t.Blocks)
-		w.U32(t.Count)
-		w.U8(uint8(t.At))
-		t.Wait.encode(w)
-	}
-}
-
-func (s *Still) decode(r *wire.Reader) {
-	*s = Still{Rounds: r.U64(), Epoch: r.U64(), Exchanging: r.Bool(), Unbegun: r.U64(), More: r.U32()}
-	n := int(r.U8())
-	if n > MaxThreads {
-		r.Fail(errors.New("it has too many threads"))
-	}
-	for range min(n, MaxThreads) {
-		t := Threads{Kernel: Printable(r.String(MaxKernel)), Block: r.U32(), First: r.U32(), Blocks: r.U32(), Count: r.U32(), At: At(r.U8())}
-		t.Wait = decodeWait(r)
-		if t.At >= places {
-			r.Fail(errors.New("it has threads at no place"))
-		}
-		if r.Err() != nil {
-			break
-		}
-		s.Threads = append(s.Threads, t)
-	}
-}
 
 // stillRounds is by how many moments a rank is further than it was said to be at a time, so
 // that all of it has looked in vain for what it waits for since that time. The first may be a

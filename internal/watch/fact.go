@@ -3,6 +3,7 @@ package watch
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
@@ -14,21 +15,17 @@ import (
 type Fact struct {
 	Rank  int          // that tells it, or Rendezvous
 	Kind  mscclgo.Kind // of the errors that come of it
-	Peers []int        // the ranks that were lost or did not come, the likeliest culprit first. None: Rank failed itself
-	Text  string       // why
-	Cause error        // on Rank itself, what Text quotes, or nil
+	Peers []int        `wire:"64"`   // the ranks that were lost or did not come, the likeliest culprit first. None: Rank failed itself
+	Text  string       `wire:"4096"` // why
+	Cause error        `wire:"-"`    // on Rank itself, what Text quotes, or nil
 
 	outside int // 1 more than the number in the outer group of a culprit in another group; else 0
 }
 
 // Rendezvous stands for the rank of a Fact that a rendezvous tells.
-const Rendezvous = 1<<32 - 1
+const Rendezvous = math.MaxInt32
 
-// Limits of a Fact. What is beyond them is cut when it is encoded.
-const (
-	maxPeers  = 64
-	maxReason = 4 << 10 // bytes of the text
-)
+const maxReason = 4 << 10 // bytes of the text of a Fact
 
 // Lost is the fact that a rank has lost another one. Where both are the same, it has failed itself.
 func Lost(rank, peer int, text string) Fact { return About(rank, mscclgo.ErrRemote, peer, text) }
@@ -150,42 +147,27 @@ func other(culprit, self int) int {
 	return culprit
 }
 
+var facts = wire.For[Fact]()
+
 // Encode returns the fact without its cause.
 func (f Fact) Encode() []byte {
-	w := wire.NewWriter(64 + len(f.Text))
-	w.U32(uint32(f.Rank))
-	w.U8(uint8(f.Kind))
-	peers := f.Peers[:min(len(f.Peers), maxPeers)]
-	w.U8(uint8(len(peers)))
-	for _, p := range peers {
-		w.U32(uint32(p))
+	if len(f.Text) > maxReason {
+		f.Text = f.Text[:maxReason-3] + "..."
 	}
-	text := f.Text
-	if len(text) > maxReason {
-		text = text[:maxReason-3] + "..."
-	}
-	w.String(text)
-	w.U32(uint32(f.outside))
-	return w.Bytes()
+	return facts.Marshal(&f)
 }
 
 // DecodeFact decodes a fact of a group of so many ranks.
 func DecodeFact(b []byte, size int) (Fact, error) {
-	r := wire.NewReader(b)
-	f := Fact{Rank: int(r.U32()), Kind: mscclgo.Kind(r.U8())}
-	for n := r.U8(); n > 0 && r.Err() == nil; n-- {
-		f.Peers = append(f.Peers, int(r.U32()))
-	}
-	f.Text, f.outside = r.String(maxReason), int(r.U32())
+	f, err := facts.Unmarshal(b)
 	switch outside := func(rank int) bool { return rank >= size }; {
+	case err != nil:
 	case f.Kind < mscclgo.ErrInvalid || f.Kind > mscclgo.ErrSystem:
-		r.Fail(fmt.Errorf("it is of kind %d", f.Kind))
-	case len(f.Peers) > maxPeers:
-		r.Fail(fmt.Errorf("it names %d ranks", len(f.Peers)))
+		err = fmt.Errorf("it is of kind %d", f.Kind)
 	case f.Rank != Rendezvous && outside(f.Rank) || slices.ContainsFunc(f.Peers, outside):
-		r.Fail(fmt.Errorf("it names a rank outside a group of %d", size))
+		err = fmt.Errorf("it names a rank outside a group of %d", size)
 	}
-	if err := r.End(); err != nil {
+	if err != nil {
 		return f, fmt.Errorf("malformed news of a failure: %w", err)
 	}
 	return f, nil

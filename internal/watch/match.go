@@ -11,30 +11,14 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // Call is a call that all ranks make in the same order, as one of them made it.
 type Call struct {
-	Rank   int
+	Rank   int    `wire:"-"`
 	Number uint64 // 0 before the first call
 	Digest uint64 // of all calls up to this one
-	Text   string
-}
-
-// Write encodes the call, but for its rank, in at most CallBytes.
-func (c *Call) Write(w *wire.Writer) {
-	w.U64(c.Number)
-	w.U64(c.Digest)
-	w.String(clip(c.Text, MaxText))
-}
-
-// CallBytes is the most bytes of an encoded call.
-const CallBytes = 3*8 + MaxText
-
-// ReadCall decodes a rank's call.
-func ReadCall(rank int, r *wire.Reader) Call {
-	return Call{Rank: rank, Number: r.U64(), Digest: r.U64(), Text: r.String(MaxText)}
+	Text   string `wire:"120,text"`
 }
 
 // note is what a board has of a call: its number and its digest, 32 bits of each.
@@ -121,7 +105,7 @@ func (c *Calls) reached(op string) (err error) {
 func (c *Calls) differ(op string, theirs Call) error {
 	ours, _ := c.board.text(c.index, theirs.Number)
 	which := fmt.Sprintf("call %d", theirs.Number)
-	if theirs.Text = Printable(theirs.Text); ours == theirs.Text || theirs.Text == "" || ours == "" {
+	if ours == theirs.Text || theirs.Text == "" || ours == "" {
 		which += " or one before it"
 	}
 	const unknown = "a call that differs"

@@ -33,7 +33,7 @@ const Forget = 1<<32 - 1
 type Report struct {
 	Group [groupSize]byte // the group's number
 	Rank  uint32          // the rank that made it fail
-	Text  string          // why; what is beyond 4 KiB is cut off
+	Text  string          `wire:"4096"` // why; what is beyond 4 KiB is cut off
 }
 
 // A Listener receives the reports of one group.
@@ -110,7 +110,8 @@ func (l *Listener) drain(fd int) {
 		if err != nil {
 			return
 		}
-		r, err := decode(buf[:n])
+		r, err := reports.Unmarshal(buf[:n])
+		r.Text = printable(r.Text)
 		switch {
 		case err != nil || r.Group != l.group:
 		case r.Rank == Forget:
@@ -140,24 +141,10 @@ func Send(r Report) {
 		return
 	}
 	defer unix.Close(fd)
-	unix.Sendto(fd, encode(r), 0, &unix.SockaddrUnix{Name: name})
+	unix.Sendto(fd, reports.Marshal(&r), 0, &unix.SockaddrUnix{Name: name})
 }
 
-func encode(r Report) []byte {
-	w := wire.NewWriter(maxBytes)
-	w.Raw(r.Group[:])
-	w.U32(r.Rank)
-	w.String(r.Text[:min(len(r.Text), maxText)])
-	return w.Bytes()
-}
-
-func decode(b []byte) (Report, error) {
-	r := wire.NewReader(b)
-	var report Report
-	copy(report.Group[:], r.Raw(groupSize))
-	report.Rank, report.Text = r.U32(), printable(r.String(maxText))
-	return report, r.End()
-}
+var reports = wire.For[Report]()
 
 // printable returns text without what could control a terminal.
 func printable(text string) string {

@@ -70,12 +70,12 @@ func TestManyReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2000 { // more than the queue holds; each waits for room, where Send does not
-		if err := unix.Sendto(fd, encode(Report{Group: [16]byte{2}}), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
+		if err := unix.Sendto(fd, reports.Marshal(&Report{Group: [16]byte{2}}), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
 			t.Fatalf("nobody reads what is sent: %v after %d reports", err, i)
 		}
 	}
 	want := Report{mine, 3, "lost its way"}
-	if err := unix.Sendto(fd, encode(want), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
+	if err := unix.Sendto(fd, reports.Marshal(&want), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
 		t.Fatal(err)
 	}
 	if r, ok := l.First(); !ok || r != want {
@@ -112,7 +112,7 @@ func TestMalformedReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	good := encode(Report{Rank: 5})
+	good := reports.Marshal(&Report{Rank: 5})
 	for _, b := range [][]byte{{}, good[:len(good)-1], append(good, 0), make([]byte, 1<<16)} {
 		if err := unix.Sendto(fd, b, 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
 			t.Fatal(err)
@@ -124,9 +124,9 @@ func TestMalformedReports(t *testing.T) {
 }
 
 func FuzzReport(f *testing.F) {
-	f.Add(encode(Report{[16]byte{1}, 2, "why"}))
+	f.Add(reports.Marshal(&Report{[16]byte{1}, 2, "why"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := decode(b); err == nil && len(b) > maxBytes {
+		if r, err := reports.Unmarshal(b); err == nil && len(b) > maxBytes {
 			t.Errorf("%d bytes are a report: %v", len(b), r)
 		}
 	})

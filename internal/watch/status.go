@@ -5,8 +5,8 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -16,12 +16,12 @@ import (
 type Status struct {
 	Process   uint32 // its process id, 0 if unknown
 	Namespace uint64 // of that id: the inode of the process's pid namespace
-	Host      string // the machine's name
-	Device    string
+	Host      string `wire:"32,text"` // the machine's name
+	Device    string `wire:"32,text"`
 
 	Call       uint64 // the number of its last call, 0 before the first
 	CallDigest uint64 // of all its calls
-	CallText   string // the description of the last
+	CallText   string `wire:"120,text"` // the description of the last
 
 	// Serving is for how long its proxy has been in Go with one trigger, and 0 if it is
 	// not, or for less than a moment. Trigger is that trigger's kind.
@@ -38,23 +38,23 @@ type Status struct {
 
 	// Busy names what its host does for its device, if that may last: for example
 	// "compiles slow.cu", or "". BusyFor is how long it has lasted. Compiles is set if the host compiles.
-	Busy     string
+	Busy     string `wire:"32,text"`
 	BusyFor  time.Duration
 	Compiles bool
 
 	// Waits has the waits of its kernels, the most telling first. Its waits in other groups
 	// follow, by kernels and in exchanges.
-	Waits []Wait
+	Waits []Wait `wire:"12"`
 
 	// Launches begins with the first and the last launch of each stream that are not known to
 	// have ended. The last launch of each kernel that has ended follows, and earlier ones, by
 	// which grids are compared.
-	Launches []Launch
+	Launches []Launch `wire:"10"`
 
 	Still Still
 }
 
-// Limits of a status. Longer lists and texts are cut when it is encoded.
+// Limits of a status, as its tags have them. Longer lists and texts are cut when it is encoded.
 const (
 	MaxWaits    = 12
 	MaxLaunches = 10
@@ -63,7 +63,7 @@ const (
 	MaxText     = 120
 	MaxThreads  = 6
 	// MaxBytes is the most bytes of an encoded status.
-	MaxBytes = 3072
+	MaxBytes = 3200
 )
 
 // Kind is what a wait is for.
@@ -87,8 +87,8 @@ const (
 type Wait struct {
 	Kind    Kind
 	Channel uint32 // the number of a Signal's channel, which its rank gave it
-	Name    string // of that channel, or "", or of a Pair's call
-	Peer    int    // the rank that is waited for
+	Name    string `wire:"32,text"` // of that channel, or "", or of a Pair's call
+	Peer    int    `wire:"signed"`  // the rank that is waited for
 	Block   int    // of the kernel
 	Number  uint64 // of the signal among the channel's, from 1, or 0
 	For     time.Duration
@@ -116,7 +116,7 @@ const (
 type Launch struct {
 	Stream          int    // of the rank's
 	Number          uint64 // among the stream's launches, from 1
-	Kernel          string // or what graph it is
+	Kernel          string `wire:"64,text"` // or what graph it is
 	Group           Group  // whose it is
 	Nth             uint64 // launch of that on the rank in its group, from 1
 	Blocks, Threads uint32 // of the grid, and of a block; of a graph those of its kernels, 0 if they differ
@@ -136,127 +136,47 @@ const (
 	groups
 )
 
+var statuses = wire.For[Status]()
+
 // Encode returns the encoded status, which has at most MaxBytes bytes.
 func (s *Status) Encode() []byte {
-	w := wire.NewWriter(256)
-	w.U32(s.Process)
-	w.U64(s.Namespace)
-	w.String(clip(s.Host, MaxName))
-	w.String(clip(s.Device, MaxName))
-	w.U64(s.Call)
-	w.U64(s.CallDigest)
-	w.String(clip(s.CallText, MaxText))
-	w.U64(uint64(max(s.Serving, 0)))
-	w.U8(s.Trigger)
-	w.U64(s.Exchange)
-	w.U64(uint64(max(s.Exchanging, 0)))
-	w.Bool(s.ExchangeEnded)
-	w.Bool(s.Closes)
-	w.String(clip(s.Busy, MaxName))
-	w.U64(uint64(max(s.BusyFor, 0)))
-	w.Bool(s.Compiles)
-	waits := s.Waits[:min(len(s.Waits), MaxWaits)]
-	w.U8(uint8(len(waits)))
-	for _, wait := range waits {
-		wait.encode(w)
+	if more := len(s.Still.Threads) - MaxThreads; more > 0 {
+		cut := *s
+		cut.Still.Threads, cut.Still.More = s.Still.Threads[:MaxThreads], s.Still.More+uint32(more)
+		s = &cut
 	}
-	launches := s.Launches[:min(len(s.Launches), MaxLaunches)]
-	w.U8(uint8(len(launches)))
-	for _, l := range launches {
-		w.U16(uint16(l.Stream))
-		w.U64(l.Number)
-		w.String(clip(l.Kernel, MaxKernel))
-		w.U8(uint8(l.Group))
-		w.U64(l.Nth)
-		w.U32(l.Blocks)
-		w.U32(l.Threads)
-		w.U32(l.Hash)
-		w.Bool(l.Ended)
-	}
-	s.Still.encode(w)
-	return w.Bytes()
+	return statuses.Marshal(s)
 }
 
 // Decode decodes a status. Texts have no character but printable ASCII.
 func Decode(b []byte) (*Status, error) {
-	r := wire.NewReader(b)
-	s := &Status{Process: r.U32(), Namespace: r.U64(), Host: Printable(r.String(MaxName)), Device: Printable(r.String(MaxName)), Call: r.U64(), CallDigest: r.U64(), CallText: Printable(r.String(MaxText))}
-	s.Serving, s.Trigger = readDuration(r), r.U8()
-	s.Exchange, s.Exchanging, s.ExchangeEnded = r.U64(), readDuration(r), r.Bool()
-	s.Closes = r.Bool()
-	s.Busy, s.BusyFor, s.Compiles = Printable(r.String(MaxName)), readDuration(r), r.Bool()
-	n := int(r.U8())
-	if n > MaxWaits {
-		r.Fail(errors.New("it has too many waits"))
+	s, err := statuses.Unmarshal(b)
+	for _, w := range s.Waits {
+		err = cmp.Or(err, w.check())
 	}
-	for range min(n, MaxWaits) {
-		w := decodeWait(r)
-		if r.Err() != nil {
-			break
-		}
-		s.Waits = append(s.Waits, w)
-	}
-	if n = int(r.U8()); n > MaxLaunches {
-		r.Fail(errors.New("it has too many launches"))
-	}
-	for range min(n, MaxLaunches) {
-		l := Launch{Stream: int(r.U16()), Number: r.U64(), Kernel: Printable(r.String(MaxKernel)), Group: Group(r.U8()), Nth: r.U64()}
-		l.Blocks, l.Threads, l.Hash, l.Ended = r.U32(), r.U32(), r.U32(), r.Bool()
+	for _, l := range s.Launches {
 		if l.Group >= groups {
-			r.Fail(errors.New("it has a launch of no group"))
+			err = cmp.Or(err, errors.New("it has a launch of no group"))
 		}
-		if r.Err() != nil {
-			break
-		}
-		s.Launches = append(s.Launches, l)
 	}
-	s.Still.decode(r)
-	if err := r.End(); err != nil {
+	for _, t := range s.Still.Threads {
+		if t.At >= places {
+			err = cmp.Or(err, errors.New("it has threads at no place"))
+		}
+		err = cmp.Or(err, t.Wait.check())
+	}
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &s, nil
 }
 
-func (wait Wait) encode(w *wire.Writer) {
-	w.U8(uint8(wait.Kind))
-	w.U32(wait.Channel)
-	w.String(clip(wait.Name, MaxName))
-	w.U32(uint32(wait.Peer))
-	w.U16(uint16(wait.Block))
-	w.U64(wait.Number)
-	w.U64(uint64(max(wait.For, 0)))
-	w.Bool(wait.Ended)
-	w.U8(uint8(wait.Where))
-	w.Bool(wait.Outside)
-	w.U16(uint16(wait.Index))
-}
-
-func decodeWait(r *wire.Reader) Wait {
-	w := Wait{Kind: Kind(r.U8()), Channel: r.U32(), Name: Printable(r.String(MaxName)), Peer: int(int32(r.U32())), Block: int(r.U16())}
-	w.Number, w.For, w.Ended = r.U64(), readDuration(r), r.Bool()
-	w.Where, w.Outside, w.Index = Where(r.U8()), r.Bool(), int(r.U16())
-	if w.Kind >= kinds {
-		r.Fail(errors.New("it has a wait of no kind"))
+// check returns an error unless the wait is of a kind and in a group.
+func (w *Wait) check() error {
+	if w.Kind >= kinds || w.Where >= wheres {
+		return errors.New("it has a wait of no kind, or in no group")
 	}
-	if w.Where >= wheres {
-		r.Fail(errors.New("it has a wait in no group"))
-	}
-	return w
+	return nil
 }
-
-// maxDuration bounds what a status can say, so that sums do not overflow.
-const maxDuration = 1 << 60
-
-func readDuration(r *wire.Reader) time.Duration { return time.Duration(min(r.U64(), maxDuration)) }
 
 func clip(text string, limit int) string { return text[:min(len(text), limit)] }
-
-// Printable returns the text with ? for what is not printable ASCII.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, text)
-}

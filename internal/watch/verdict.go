@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // Rank is what is known of a rank.
@@ -460,7 +461,7 @@ func Channel(number uint32, name string) string {
 	if name == "" {
 		return fmt.Sprint(number)
 	}
-	return "'" + clip(Printable(name), MaxName) + "'"
+	return "'" + clip(wire.Printable(name), MaxName) + "'"
 }
 
 // place says what a wait is for: rank `by` waits for rank `from`. Both are numbers or names.
