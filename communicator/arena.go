@@ -19,7 +19,7 @@ type arena struct {
 
 	mu       sync.Mutex
 	slabs    []*slab
-	launches inside.LaunchGroup // is told of the slabs, or nil
+	launches inside.LaunchGroup // hears of the slabs, or nil
 	closed   bool
 }
 

@@ -34,7 +34,7 @@ type Bootstrap interface {
 	// it. It returns an error when ctx ends, and should return one when it knows
 	// that the peer is dead, and has no message of it left: unless the Bootstrap is a
 	// FailureNotifier, that is how the group detects it, and a message how a rank that
-	// leaves in good order is told from one that died.
+	// leaves in good order differs from one that died.
 	Recv(ctx context.Context, peer int, tag uint64) ([]byte, error)
 }
 

@@ -381,15 +381,15 @@ func TestHalfMade(t *testing.T) {
 func TestHalfMadeAfterClose(t *testing.T) {
 	comms := group(t, 1, communicator.Options{})
 	closed := 0
-	half := func() error { closed++; return nil }
-	if err := communicator.GiveUp(comms[0], half); err != nil || closed != 0 {
-		t.Errorf("before the communicator is closed: %v, and %d halves are", err, closed)
+	close := func() error { closed++; return nil }
+	if err := communicator.GiveUp(comms[0], close); err != nil || closed != 0 {
+		t.Errorf("before the communicator is closed: %v, and %d are", err, closed)
 	}
 	if err := comms[0].Close(); err != nil || closed != 1 {
-		t.Errorf("the communicator is closed: %v, and %d halves are", err, closed)
+		t.Errorf("the communicator is closed: %v, and %d are", err, closed)
 	}
-	if err := communicator.GiveUp(comms[0], half); err != nil || closed != 2 {
-		t.Errorf("after that: %v, and %d halves are closed", err, closed)
+	if err := communicator.GiveUp(comms[0], close); err != nil || closed != 2 {
+		t.Errorf("after that: %v, and %d are closed", err, closed)
 	}
 }
 

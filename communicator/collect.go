@@ -19,7 +19,7 @@ type call struct {
 	op   string // for errors
 	name string // the same on all ranks
 	of   *operation
-	told bool // all ranks' contributions to the latest exchange have come
+	met  bool // all ranks' contributions to the latest exchange have come
 }
 
 // begin starts a collective call. Its name and number are part of every
@@ -89,7 +89,7 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 // they leave now: then it is to be repeated.
 func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte, err error, again bool) {
 	c := k.c
-	k.told = false
+	k.met = false
 	all, err := k.exchange(ctx, k.contribution(c.lastCall(), mine, failed))
 	if err != nil {
 		switch {
@@ -118,7 +118,7 @@ func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte
 			}
 		}
 	}
-	k.told = true
+	k.met = true
 	k.of.meet(headers)
 	if began := k.of.apart(headers); began != mscclgo.NoRank {
 		if k.of.step == 1 {
@@ -132,7 +132,7 @@ func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte
 	return contents, nil, false
 }
 
-// joinOnce is [errors.Join] of an error and what it may come of, which is not told again if the error tells it.
+// joinOnce is [errors.Join] of an error and what it may come of, which is left out if the error has it.
 func joinOnce(err, of error) error {
 	if of == nil || !strings.Contains(err.Error(), of.Error()) {
 		return errors.Join(err, of)
@@ -217,7 +217,7 @@ func (k *call) agreeLast(ctx context.Context, failed error) error {
 // does not know whether the others agreed, they may go on, and their kernels write there: it is closed with the
 // communicator.
 func (k *call) giveUp(made bool, err error, close func() error) error {
-	if !made || k.told {
+	if !made || k.met {
 		return errors.Join(err, close())
 	}
 	return k.leave(err, close)
@@ -227,9 +227,9 @@ func (k *call) giveUp(made bool, err error, close func() error) error {
 // communicator, or now if that is closed already.
 func (k *call) leave(err error, close func() error) error {
 	k.c.mu.Lock()
-	late := k.c.halved
+	late := k.c.leftClosed
 	if !late {
-		k.c.halves = append(k.c.halves, close)
+		k.c.leftOpen = append(k.c.leftOpen, close)
 	}
 	k.c.mu.Unlock()
 	if late {
@@ -243,28 +243,28 @@ func (k *call) leave(err error, close func() error) error {
 func (c *Communicator) afterwards(do func(context.Context)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.halved {
+	if c.leftClosed {
 		return
 	}
-	if c.errands == nil {
-		c.errands, c.endErrands = context.WithCancel(context.Background())
+	if c.answering == nil {
+		c.answering, c.endAnswers = context.WithCancel(context.Background())
 	}
-	ctx := c.errands
+	ctx := c.answering
 	c.running.Go(func() { do(ctx) })
 }
 
-// closeHalves closes what giveUp has left, and ends what is done afterwards.
-func (c *Communicator) closeHalves() error {
+// closeLeft closes what giveUp has left, and ends what is done afterwards.
+func (c *Communicator) closeLeft() error {
 	c.mu.Lock()
-	halves := c.halves
-	c.halves, c.halved = nil, true
-	if c.errands != nil {
-		c.endErrands()
+	open := c.leftOpen
+	c.leftOpen, c.leftClosed = nil, true
+	if c.answering != nil {
+		c.endAnswers()
 	}
 	c.mu.Unlock()
 	c.running.Wait()
 	var errs []error
-	for _, close := range halves {
+	for _, close := range open {
 		errs = append(errs, close())
 	}
 	return errors.Join(errs...)

@@ -64,7 +64,7 @@ type Options struct {
 	// take it for stopped, and fail the group. Each rank's process gives one every 20
 	// milliseconds, whatever its kernels and calls wait for; a debugger that holds the
 	// process stops that too. 0 means 5 seconds, less than 0 for ever; at least 100
-	// milliseconds. A rank of this host whose process has ended is told of without it. [Join] uses the variable MSCCLGO_HEARTBEAT_TIMEOUT instead if it is
+	// milliseconds. A rank of this host whose process has ended is known of without it. [Join] uses the variable MSCCLGO_HEARTBEAT_TIMEOUT instead if it is
 	// set: a duration such as 20s, or off.
 	HeartbeatTimeout time.Duration
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
@@ -126,7 +126,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	process *registeredmem.Process // of the ranks of RunTogether, else nil
-	kin     *kin                   // of a group that was split from another, else nil
+	branch  *branch                // of a group that was split from another, else nil
 }
 
 // fill sets the defaults.
@@ -189,42 +189,42 @@ type Communicator struct {
 	begun    atomic.Pointer[matcher] // matcher, once it works
 	tracer   *tracer                 // of the timeline, or nil
 
-	from       *heritage                     // of the communicator that Reform turned into this one, or nil
+	from       *carried                      // of the communicator that Reform turned into this one, or nil
 	reforming  sync.Mutex                    // held by Reform and Close
 	together   bool                          // the other ranks have left too; see leave
-	leaves     *heritage                     // what Reform has kept and no communicator has taken, or nil
+	leaves     *carried                      // what Reform has kept and no communicator has taken, or nil
 	latest     *atomic.Pointer[Communicator] // of those that Reform has made one of the other
 	ownsDevice bool
 
-	mu       sync.Mutex
-	retiring bool              // Reform is ending the group's part, or could not
-	group    *group            // made by the first call of Group
-	local    *group            // made by the first call of HostGroup
-	runners  *group            // made by the first call of native.RunnersGroup
-	calls    uint64            // collective calls so far
-	channels uint32            // channels so far
-	names    map[uint32]string // of channels that have one
-	blocks   map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
-	owned    []func() error
-	halves   []func() error // close what other ranks may use; see call.giveUp
-	halved   bool           // halves are closed, and errands have ended
+	mu         sync.Mutex
+	retiring   bool              // Reform is ending the group's part, or could not
+	group      *group            // made by the first call of Group
+	local      *group            // made by the first call of HostGroup
+	runners    *group            // made by the first call of native.RunnersGroup
+	calls      uint64            // collective calls so far
+	channels   uint32            // channels so far
+	names      map[uint32]string // of channels that have one
+	blocks     map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
+	owned      []func() error
+	leftOpen   []func() error // close what other ranks may use; see call.giveUp
+	leftClosed bool           // these are closed, and what afterwards does has ended
 
-	errands    context.Context // of what afterwards does, or nil
-	endErrands context.CancelFunc
+	answering  context.Context // of what afterwards does, or nil
+	endAnswers context.CancelFunc
 	running    sync.WaitGroup
 
-	visitors map[int]*visitor // by rank; see turnAway
-	kept     native.Kept      // see native.KeptBy
-	closed   bool
-	left     bool // leave is done or under way
-	closing  sync.Once
-	ended    atomic.Bool // Close or Reform has ended the waits in kernels
+	openers map[int]*opener // by rank; see turnAway
+	kept    native.Kept     // see native.KeptBy
+	closed  bool
+	left    bool // leave is done or under way
+	closing sync.Once
+	ended   atomic.Bool // Close or Reform has ended the waits in kernels
 }
 
 // Join joins the group that the environment describes, as set by torchrun, mpirun,
 // srun, a Kubernetes indexed job or mscclgo run. It opens a device of this machine
 // for the rank: that of the variable MSCCLGO_DEVICE if it is set, else of
-// Options.Device. Close releases everything. The Logger of rank 0 is told who might join
+// Options.Device. Close releases everything. The Logger of rank 0 hears who might join
 // besides the ranks; see [bootstrap.Env.Warning]. Collective.
 //
 // Errors: those of [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
@@ -317,7 +317,7 @@ func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Comm
 
 // newCommunicator is New. from is what a communicator leaves to this one, or nil; after an
 // error it stays the caller's.
-func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options, from *heritage) (*Communicator, error) {
+func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options, from *carried) (*Communicator, error) {
 	op := "communicator: make one"
 	if boot == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap is nil")
@@ -462,7 +462,7 @@ func (c *Communicator) close() error {
 	c.reforming.Lock()
 	defer c.reforming.Unlock()
 	if !c.leave() {
-		return c.closeHeritage()
+		return c.closeCarried()
 	}
 	time.Sleep(abortGrace)
 	var err error
@@ -505,8 +505,8 @@ func (c *Communicator) leaveEarly() error {
 	return kept.Leave()
 }
 
-// closeHeritage frees what Reform has kept, if no communicator has taken it.
-func (c *Communicator) closeHeritage() error {
+// closeCarried frees what Reform has kept, if no communicator has taken it.
+func (c *Communicator) closeCarried() error {
 	h := c.leaves
 	if h == nil {
 		return nil
@@ -554,7 +554,7 @@ func (c *Communicator) release() error {
 	if c.matcher != nil {
 		errs = append(errs, c.matcher.close())
 	}
-	errs = append(errs, c.closeHalves())
+	errs = append(errs, c.closeLeft())
 	if c.from != nil {
 		errs = append(errs, c.from.close())
 	}

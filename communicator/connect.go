@@ -173,8 +173,8 @@ func (m *meeting) part(ctx context.Context, do func(context.Context) error) erro
 	if errors.Is(failed, mscclgo.ErrRemote) {
 		m.c.awaitNews() // a peer that has heard of a failure, or whose part failed, closes its sockets
 	}
-	if told := context.Cause(doing); failed != nil && errors.Is(told, errPeerFailed) {
-		return told
+	if why := context.Cause(doing); failed != nil && errors.Is(why, errPeerFailed) {
+		return why
 	}
 	return m.ready(ctx, failed)
 }

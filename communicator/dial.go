@@ -22,8 +22,8 @@ type dial struct {
 func (c *Communicator) dial(ctx context.Context, k *call, d *dial) (*connection.Connection, error) {
 	taking, end := k.unlessDialFails(ctx, d.rank)
 	conn, err := d.endpoint.Connect(taking, d.remote)
-	if told := end(); err != nil && told != nil {
-		err = told
+	if why := end(); err != nil && why != nil {
+		err = why
 	}
 	d.tried, d.err = err == nil || ctx.Err() == nil, err
 	if handshake.Shortage(err) {
@@ -33,26 +33,26 @@ func (c *Communicator) dial(ctx context.Context, k *call, d *dial) (*connection.
 }
 
 // unlessDialFails returns a context that ends with ctx, and when a lower rank, by which this one waits to be dialled in
-// the call, tells that it cannot. The function ends it, and returns what that rank told.
+// the call, tells that it cannot. The function ends it, and returns what that rank said.
 func (k *call) unlessDialFails(ctx context.Context, lower int) (taking context.Context, end func() error) {
 	c := k.c
 	if lower >= c.Rank() || k.number() == 0 || c.turn() != nil { // a call of two ranks tells by its meeting
 		return ctx, func() error { return nil }
 	}
 	taking, cancel := context.WithCancel(ctx)
-	told := make(chan error, 1)
+	said := make(chan error, 1)
 	go func() {
 		b, err := c.boot.Recv(taking, lower, dialTag+k.number())
 		if err != nil {
-			told <- nil
+			said <- nil
 			return
 		}
-		told <- k.errorf(mscclgo.ErrRemote, lower, "%w: %s", errPeerFailed, b)
+		said <- k.errorf(mscclgo.ErrRemote, lower, "%w: %s", errPeerFailed, b)
 		cancel()
 	}()
 	return taking, func() error {
 		cancel()
-		return <-told
+		return <-said
 	}
 }
 

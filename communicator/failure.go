@@ -174,7 +174,7 @@ func (f *failure) failBy(culprit int, err error) {
 	if earlier := f.boot.Err(); earlier != nil {
 		culprit, self, err = mscclgo.NoRank, mscclgo.NoRank, earlier // which may name nobody
 	}
-	number, err := f.observer.kin.blame(err, culprit, self)
+	number, err := f.observer.branch.blame(err, culprit, self)
 	f.mu.Lock()
 	first := f.cause == nil
 	if first {
@@ -182,9 +182,9 @@ func (f *failure) failBy(culprit int, err error) {
 		if f.proxies != nil {
 			f.proxies.Set() // before kernels end, and others begin that were queued behind them
 		}
-		f.observer.kin.failed(err, number, f.observer.now())
+		f.observer.branch.failed(err, number, f.observer.now())
 		f.failed.Store(true)
-		f.tracer.Load().failed() // before anyone is told of the cause, who waits for its file
+		f.tracer.Load().failed() // before anyone hears of the cause, who waits for its file
 	}
 	f.mu.Unlock()
 	f.abort()

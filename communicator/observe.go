@@ -54,8 +54,8 @@ type observer struct {
 	extra      time.Duration     // by which the deadlines of waits are put off; see putOff
 	extended   time.Time         // when that was set
 	still      ownStill
-	kin        *kin   // its place among groups that came of each other
-	mutes      []bool // the ranks that were mute when this one left, nil before
+	branch     *branch // its place among groups that came of each other
+	mutes      []bool  // the ranks that were mute when this one left, nil before
 }
 
 // life is what is known of a rank's beat.
@@ -70,7 +70,7 @@ type deviceNotes struct {
 	failed bool // a wait has passed its deadline
 }
 
-// deviceWait is a wait that a note told of.
+// deviceWait is a wait that a note tells of.
 type deviceWait struct {
 	lasted   time.Duration // when it was seen to go on
 	longest  time.Time     // when that was; a new wait for the same counts noteFresh later
@@ -113,8 +113,8 @@ const (
 func newObserver(c *Communicator) *observer {
 	o := &observer{c: c, heartbeat: c.options.HeartbeatTimeout, now: time.Now, compare: compareInterval, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}, woken: make(chan struct{})}
 	o.namespace, o.host = procfs.Namespace(), watch.HostName()
-	if o.kin = c.options.kin; o.kin == nil {
-		o.kin = newKin(c.Size())
+	if o.branch = c.options.branch; o.branch == nil {
+		o.branch = newBranch(c.Size())
 	}
 	return o
 }
@@ -127,8 +127,8 @@ func (o *observer) join(b *watch.Board, owners, leaders []int) {
 	defer o.mu.Unlock()
 	o.board, o.owners, o.status = b, owners, nil
 	now := o.now()
-	if o.kin.outer == o.kin {
-		o.kin.observe(o)
+	if o.branch.outer == o.branch {
+		o.branch.observe(o)
 	}
 	o.ticked = now // if the first tick is late, so perhaps are those of others
 	o.lives = slices.Repeat([]life{{moved: now}}, len(owners))
@@ -153,7 +153,7 @@ func (o *observer) leave() {
 		o.board.Beat(o.c.Rank(), watch.Gone)
 		o.board = nil
 	}
-	o.leaveFamily()
+	o.leaveTree()
 }
 
 // serves adds a proxy service of this rank, which it does not keep alive.

@@ -36,7 +36,7 @@ func (o *observer) ask() time.Duration {
 		return max(wait-since, reportInterval) // one for what has changed at the deadline
 	}
 	o.askAll()
-	o.askFamily(o.now())
+	o.askElsewhere(o.now())
 	return wait
 }
 
@@ -54,8 +54,8 @@ func (o *observer) askEarly(now time.Time) {
 	}
 	if late {
 		o.askAll()
-		o.askFamily(now)
-	} else if asked := o.familyAsked(); !asked.IsZero() && now.Sub(asked) < askedFor {
+		o.askElsewhere(now)
+	} else if asked := o.askedElsewhere(); !asked.IsZero() && now.Sub(asked) < askedFor {
 		o.askAll()
 	}
 }

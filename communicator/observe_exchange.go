@@ -76,7 +76,7 @@ func (o *observer) stuck() time.Duration { return min(o.c.options.Timeout/4, mos
 // for each other, if there are such. describe is for judge.
 func (o *observer) overdue(op string, err error, lasted time.Duration, describe func(s *watch.Status, now time.Time)) error {
 	select {
-	case <-o.c.boot.Done(): // a wait of a kernel, perhaps, has told the same
+	case <-o.c.boot.Done(): // a wait of a kernel, perhaps, has said the same
 		return err
 	case <-time.After(o.ask()): // for all ranks to report what they wait for
 	}

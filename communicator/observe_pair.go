@@ -68,7 +68,7 @@ func (p *ownPair) wait(now time.Time) watch.Wait {
 	return w
 }
 
-// waitIn makes this rank's part of a call with one other rank. While it lasts, all ranks are told of
+// waitIn makes this rank's part of a call with one other rank. While it lasts, all ranks hear of
 // the wait for that one. If its deadline passes, the peer may wait itself: the error names the cause.
 func (c *Communicator) waitIn(name, op string, peer int, part func() error) error {
 	if peer == c.Rank() {

@@ -19,10 +19,10 @@ import (
 // lazyPipes is what pipes of PipeOptions.Lazy have of each peer.
 type lazyPipes struct {
 	p      *Pipes
-	tag    uint64        // of messages between two ranks that open pipes
-	closed semaphores    // the channel that handles name which are not open
-	still  piece         // zeros, which these handles wait for
-	peers  map[int]*door // never changes
+	tag    uint64         // of messages between two ranks that open pipes
+	closed semaphores     // the channel that handles name which are not open
+	still  piece          // zeros, which these handles wait for
+	peers  map[int]*turns // never changes
 
 	registering sync.Mutex
 	buffer      *registeredmem.Memory // options.Buffer, or nil before the first Open
@@ -33,14 +33,14 @@ type lazyPipes struct {
 	over   bool           // the pipes are closed
 }
 
-// door is what the Opens of one peer's pipes take turns at.
-type door struct {
-	turn chan bool // has room for the one whose turn it is
-	half *half     // of an Open that failed when the peer may have gone on, or nil: its kernels may write there
+// turns is what the Opens of one peer's pipes take one after the other.
+type turns struct {
+	turn       chan bool // has room for the one whose turn it is
+	unfinished *opening  // of an Open that failed when the peer may have gone on, or nil: its kernels may write there
 }
 
-// half is what this rank has made of the pipes to and from a peer.
-type half struct {
+// opening is what this rank has made of the pipes to and from a peer.
+type opening struct {
 	q      *Pipes
 	m      *meeting
 	failed error // to show them
@@ -62,7 +62,7 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 	c, o := p.sems.c, &p.options
 	o.Size.LotSlots = 0 // Open knows how many
 	p.sems.called()
-	l := &lazyPipes{p: p, tag: pipeTag + p.sems.call, closed: semaphores{c: c, call: p.sems.call, name: "unopened " + o.Name}, peers: map[int]*door{}, register: p.sems.register, opened: map[int]*Pipes{}}
+	l := &lazyPipes{p: p, tag: pipeTag + p.sems.call, closed: semaphores{c: c, call: p.sems.call, name: "unopened " + o.Name}, peers: map[int]*turns{}, register: p.sems.register, opened: map[int]*Pipes{}}
 	p.lazy = l
 	if len(p.ends) == 0 {
 		return nil
@@ -75,7 +75,7 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 	number := l.closed.number(0, 0)
 	for at, e := range p.ends {
 		if l.peers[e.peer] == nil {
-			l.peers[e.peer] = &door{turn: make(chan bool, 1)}
+			l.peers[e.peer] = &turns{turn: make(chan bool, 1)}
 		}
 		h := &values[at]
 		h.Flags = devicecode.PipeUnopened
@@ -165,13 +165,13 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 	if l.openedTo(rank) != nil {
 		return nil
 	}
-	resumes := d.half != nil
+	resumes := d.unfinished != nil
 	var err error
 	if resumes {
-		err = l.attempt(ctx, d, d.half)
+		err = l.attempt(ctx, d, d.unfinished)
 	}
 	if !resumes || errors.Is(err, errPeerFailed) { // which opens them anew
-		h := &half{q: l.part(rank), m: newMeeting(c, "Open", op, rank, l.tag, maxContribution)}
+		h := &opening{q: l.part(rank), m: newMeeting(c, "Open", op, rank, l.tag, maxContribution)}
 		h.m.missing = "it does not open its pipes to and from this rank; each of the two names the other in Open, which takes several ranks"
 		err = l.attempt(ctx, d, h)
 	}
@@ -182,11 +182,11 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 }
 
 // attempt makes the pipes to and from a rank, or goes on with what an Open before has made of them.
-func (l *lazyPipes) attempt(ctx context.Context, d *door, h *half) error {
+func (l *lazyPipes) attempt(ctx context.Context, d *turns, h *opening) error {
 	if h.failed != nil {
 		return h.failed
 	}
-	resumes := h == d.half
+	resumes := h == d.unfinished
 	goesOn := resumes
 	defer h.m.askSoon(ctx)()
 	err := l.p.sems.c.waitIn(h.m.name, h.m.op, h.m.peer, func() (err error) {
@@ -200,19 +200,19 @@ func (l *lazyPipes) attempt(ctx context.Context, d *door, h *half) error {
 		h.failed, goesOn = l.show(h.m.op, h.m.peer, h.q), true
 		err = h.failed
 	}
-	d.half = nil
+	d.unfinished = nil
 	switch {
 	case err == nil:
 		h.q.unreserve()
 	case goesOn && !errors.Is(err, errPeerFailed):
-		d.half = h
+		d.unfinished = h
 	default:
 		err = errors.Join(err, h.close())
 	}
 	return err
 }
 
-func (h *half) close() error {
+func (h *opening) close() error {
 	h.q.unreserve()
 	return h.q.Close()
 }
@@ -338,14 +338,14 @@ func (l *lazyPipes) close() error {
 	for rank, d := range l.peers {
 		d.turn <- true
 		errs = append(errs, opened[rank].Close())
-		if d.half != nil {
-			errs = append(errs, d.half.close())
-			d.half = nil
+		if d.unfinished != nil {
+			errs = append(errs, d.unfinished.close())
+			d.unfinished = nil
 		}
 		<-d.turn
 		switch {
 		case opened[rank] != nil:
-			l.p.sems.c.forgetVisitor(rank, l.tag)
+			l.p.sems.c.forgetOpener(rank, l.tag)
 		case rank != l.p.sems.c.Rank():
 			l.p.sems.c.turnAway(rank, l.tag)
 		}
@@ -375,8 +375,8 @@ func (m *meeting) askSoon(ctx context.Context) (end func() bool) {
 	}).Stop
 }
 
-// visitor is what this rank knows of another that opens lazy pipes, by the tags of these.
-type visitor struct {
+// opener is what this rank knows of another that opens lazy pipes, by the tags of these.
+type opener struct {
 	closed map[uint64]bool   // this rank has closed them, and the other may open them
 	asked  map[uint64]uint64 // the number of its newest call, of those that were not closed when it asked
 }
@@ -387,13 +387,13 @@ func (c *Communicator) turnAway(rank int, tag uint64) {
 		return
 	}
 	c.mu.Lock()
-	v := c.visitors[rank]
+	v := c.openers[rank]
 	if v == nil {
-		v = &visitor{map[uint64]bool{}, map[uint64]uint64{}}
-		if c.visitors == nil {
-			c.visitors = map[int]*visitor{}
+		v = &opener{map[uint64]bool{}, map[uint64]uint64{}}
+		if c.openers == nil {
+			c.openers = map[int]*opener{}
 		}
-		c.visitors[rank] = v
+		c.openers[rank] = v
 		defer c.afterwards(func(ctx context.Context) { c.answerInquiries(ctx, rank) })
 	}
 	v.closed[tag] = true
@@ -405,11 +405,11 @@ func (c *Communicator) turnAway(rank int, tag uint64) {
 	}
 }
 
-// forgetVisitor is turnAway of pipes that were open.
-func (c *Communicator) forgetVisitor(rank int, tag uint64) {
+// forgetOpener is turnAway of pipes that were open.
+func (c *Communicator) forgetOpener(rank int, tag uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.visitors[rank]; v != nil {
+	if v := c.openers[rank]; v != nil {
 		delete(v.asked, tag)
 	}
 }
@@ -427,7 +427,7 @@ func (c *Communicator) answerInquiries(ctx context.Context, rank int) {
 			return
 		}
 		c.mu.Lock()
-		v := c.visitors[rank]
+		v := c.openers[rank]
 		closed := v.closed[q.tag]
 		if !closed {
 			v.asked[q.tag] = q.number

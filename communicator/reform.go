@@ -13,9 +13,9 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// heritage is what a communicator leaves to the one that follows it in the same process:
+// carried is what a communicator leaves to the one that follows it in the same process:
 // memory whose address kernels and captured graphs know.
-type heritage struct {
+type carried struct {
 	of      *Communicator
 	status  *gpu.Buffer // the group's status: waits look there
 	private *arena      // handles, epochs
@@ -86,7 +86,7 @@ func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*g
 		}
 	}
 	options := c.options
-	options.kin = nil
+	options.branch = nil
 	next, err := newCommunicator(ctx, boot, c.dev, options, c.leaves)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	if first {
 		time.Sleep(abortGrace) // for streams that the caller forgot
 	}
-	h := &heritage{of: c, private: c.private, groups: map[uint32]*group{}, device: c.ownsDevice}
+	h := &carried{of: c, private: c.private, groups: map[uint32]*group{}, device: c.ownsDevice}
 	var errs []error
 	if c.tracer != nil {
 		ring, err := c.tracer.finish(together)
@@ -141,7 +141,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 		}
 	}
 	c.launches.End()
-	errs = append(errs, c.matcher.close(), c.closeHalves(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
+	errs = append(errs, c.matcher.close(), c.closeLeft(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
 	h.status = c.failure.retire()
 	c.news.close(together)
 	errs = append(errs, c.closeOwned())
@@ -164,7 +164,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 }
 
 // close frees what no communicator has taken.
-func (h *heritage) close() error {
+func (h *carried) close() error {
 	var errs []error
 	if h.kept != nil {
 		errs = append(errs, h.kept.Close())

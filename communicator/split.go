@@ -134,7 +134,7 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 		return nil, err
 	}
 	options := c.options
-	options.Trace, options.kin = "", c.failure.observer.kin.child(ranks) // the file is the parent's
+	options.Trace, options.branch = "", c.failure.observer.branch.child(ranks) // the file is the parent's
 	child, err := New(ctx, boot, c.dev, options)
 	if err != nil {
 		c.failChild(boot, ranks, err)

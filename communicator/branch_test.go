@@ -23,7 +23,7 @@ func split(outer []*observer, clock *time.Time, numbers ...int) []*observer {
 	part, _ := observers(make([]int, len(numbers))...)
 	for i, n := range numbers {
 		part[i].now = func() time.Time { return *clock }
-		part[i].kin = outer[n].kin.child(numbers)
+		part[i].branch = outer[n].branch.child(numbers)
 	}
 	for _, o := range append(part, outer...) {
 		o.c.failure = &failure{boot: o.c.boot, observer: o}
@@ -66,15 +66,15 @@ func TestExchangeThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestCulpritInTheFamily finds the number that the culprit of an error has in the outer group.
-func TestCulpritInTheFamily(t *testing.T) {
+// TestCulpritAmongBranches finds the number that the culprit of an error has in the outer group.
+func TestCulpritAmongBranches(t *testing.T) {
 	outer, clock := observers(0, 0, 0, 0)
 	part := split(outer, clock, 2, 1, 0)
 	other := split(outer, clock, 1, 3)
 	p, q := part[1], other[0] // of rank 1
 	timeout := func(peer int) error { return mscclgo.Errorf(mscclgo.ErrTimeout, "wait", "it did not come").At(1, peer) }
 	blame := func(o *observer, err error, culprit, otherwise int) int {
-		number, _ := o.kin.blame(err, culprit, otherwise)
+		number, _ := o.branch.blame(err, culprit, otherwise)
 		return number
 	}
 	check := func(what string, got, want int) {
@@ -110,7 +110,7 @@ func TestCulpritInTheFamily(t *testing.T) {
 	check("news of a rank that is not of the outer group", blame(q, news(outside(4)), none, none), 3)
 
 	// The error passes from one part through another, which lacks the culprit, to the outer group.
-	_, first := p.kin.blame(fmt.Errorf("step 3: %w", timeout(0)), none, 1)
+	_, first := p.branch.blame(fmt.Errorf("step 3: %w", timeout(0)), none, 1)
 	culprit, ours := q.c.ofOther(mscclgo.ErrAborted, "abort", first)
 	if culprit != none || !strings.HasSuffix(ours.Error(), "rank 2 of the outer group is not of this one") {
 		t.Fatalf("rank %d, %v", culprit, ours)
@@ -126,7 +126,7 @@ func TestCulpritInTheFamily(t *testing.T) {
 		t.Errorf("an error of the group, which quotes another's, is taken for another's: %v", ours)
 	}
 	for range 100 {
-		p.kin.blame(timeout(0), none, 1)
+		p.branch.blame(timeout(0), none, 1)
 	}
 	if _, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", first); ours == nil {
 		t.Error("an older error of another group is not known")
@@ -139,7 +139,7 @@ type reentrant struct{ is func() }
 func (r *reentrant) Error() string { return "reentrant" }
 func (r *reentrant) As(any) bool   { r.is(); return false }
 
-func TestErrorThatUsesTheFamily(t *testing.T) {
+func TestErrorThatUsesTheTree(t *testing.T) {
 	outer, clock := observers(0, 0, 0)
 	split(outer, clock, 1, 0)
 	asked := 0
@@ -164,7 +164,7 @@ func TestOuterGroupsFailure(t *testing.T) {
 	if f := part[0].outerGroup().Failure; f != nil {
 		t.Errorf("before it fails: %+v", f)
 	}
-	o.kin.failed(errors.New("it fails"), 2, o.now())
+	o.branch.failed(errors.New("it fails"), 2, o.now())
 	if f := part[0].outerGroup().Failure; f == nil || f.Culprit != 2 || f.Text != "it fails" {
 		t.Errorf("when it has failed: %+v", f)
 	}
@@ -176,7 +176,7 @@ func TestOuterGroupsFailure(t *testing.T) {
 	if f := part[0].outerGroup().Failure; f != nil {
 		t.Errorf("later: %+v", f)
 	}
-	o.kin.failed(errors.New("nobody knows who"), mscclgo.NoRank, o.now())
+	o.branch.failed(errors.New("nobody knows who"), mscclgo.NoRank, o.now())
 	if g := part[0].outerGroup(); g.Failure != nil || g.Size != 3 {
 		t.Errorf("where no rank is known: %+v", g)
 	}
@@ -240,8 +240,8 @@ func TestLeaveDuringTick(t *testing.T) {
 	left.Wait()
 	o.tick(noNotes)
 	o.quiet() // as the end of watch does
-	if k := o.kin; len(k.family.told) != 0 || k.observer != nil {
-		t.Errorf("the family knows %v of a group that is closed, %v", k.family.told, k.observer)
+	if k := o.branch; len(k.tree.waits) != 0 || k.observer != nil {
+		t.Errorf("the tree knows %v of a group that is closed, %v", k.tree.waits, k.observer)
 	}
 }
 
