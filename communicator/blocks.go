@@ -45,16 +45,12 @@ func (c *Communicator) MaxBlocks(ctx context.Context, k *gpu.Kernel, threads, dy
 		a, err = k.Attributes()
 		allowed = a.MaxDynamicShared
 	}
-	all, err := call.collect(ctx, roomWire.Marshal(&room{min(resident/c.sharers, devicecode.MaxBlocks), resident, allowed}), err)
+	all, err := collectAll(ctx, call, roomWire, &room{min(resident/c.sharers, devicecode.MaxBlocks), resident, allowed}, err)
 	if err != nil {
 		return 0, err
 	}
 	least := devicecode.MaxBlocks
-	for rank, b := range all {
-		its, err := roomWire.Unmarshal(b)
-		if err != nil {
-			return 0, call.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
-		}
+	for rank, its := range all {
 		if its.fit == 0 {
 			why := "; use less"
 			switch {

@@ -2,7 +2,6 @@ package communicator
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/watch"
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // sharedBoard is a board that this rank may serve to others.
@@ -123,21 +123,24 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 	return m.board.unserve()
 }
 
+// leader is the rank that made a rank's board.
+type leader struct{ rank int }
+
+var leaderWire = wire.For[leader]()
+
 // owners returns, for each rank, the leader of its host: the rank that made its board.
 // owner is this rank's.
 func (k *call) owners(ctx context.Context, owner int) ([]int, error) {
-	all, err := k.collect(ctx, binary.LittleEndian.AppendUint32(nil, uint32(owner)), nil)
+	all, err := collectAll(ctx, k, leaderWire, &leader{owner}, nil)
 	if err != nil {
 		return nil, err
 	}
 	owners := make([]int, len(all))
-	for rank, b := range all {
-		if len(b) == 4 {
-			owners[rank] = int(binary.LittleEndian.Uint32(b))
-		}
+	for rank, its := range all {
+		owners[rank] = its.rank
 		// A leader is its host's first rank, and has a board of its own.
-		if len(b) != 4 || owners[rank] > rank || owners[owners[rank]] != owners[rank] {
-			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: its board is of rank %d", owners[rank])
+		if its.rank > rank || owners[its.rank] != its.rank {
+			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: its board is of rank %d", its.rank)
 		}
 	}
 	return owners, nil

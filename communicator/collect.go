@@ -198,6 +198,21 @@ func (c *Communicator) Broadcast(ctx context.Context, root int, data []byte) ([]
 	return all[root], nil
 }
 
+// collectAll is collect of values that a codec encodes.
+func collectAll[T any](ctx context.Context, k *call, codec *wire.Codec[T], mine *T, failed error) ([]T, error) {
+	all, err := k.collect(ctx, codec.Marshal(mine), failed)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]T, len(all))
+	for rank, b := range all {
+		if values[rank], err = codec.Unmarshal(b); err != nil {
+			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
+		}
+	}
+	return values, nil
+}
+
 // agree is an exchange without content: it fails on all ranks if failed is set on
 // one.
 func (k *call) agree(ctx context.Context, failed error) error {

@@ -74,10 +74,13 @@ func newFailure(c *Communicator) (*failure, error) {
 	return f, nil
 }
 
-// words returns the status as the host sees it, or nil if it is freed, by close or with
-// the device, or dropped. The caller holds mu.
-func (f *failure) words() *devicecode.GroupStatus {
-	return (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes())))
+// with calls do with the status as the host sees it, unless that is freed, by close or with the device, or dropped.
+func (f *failure) with(do func(words *devicecode.GroupStatus)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if words := (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes()))); words != nil {
+		do(words)
+	}
 }
 
 // watch ends the waits when the bootstrap fails, and fails the group when a wait
@@ -107,13 +110,21 @@ func (f *failure) watch() {
 
 // look fails the group if a kernel has reported a check or a wait that failed.
 func (f *failure) look() {
-	if text, peer, faulted := f.checked(); faulted {
+	var text string
+	var peer int
+	var faulted bool
+	var first uint64
+	f.with(func(words *devicecode.GroupStatus) {
+		text, peer, faulted = words.Checked()
+		first = atomic.LoadUint64(&words.FirstFailed)
+	})
+	if faulted {
 		if f.err() == nil {
 			f.fail(mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: check in a kernel", "%s", text).At(f.boot.Rank(), peer))
 		}
 		return
 	}
-	channel, peer, failed := devicecode.ParseFailedWait(f.firstFailed())
+	channel, peer, failed := devicecode.ParseFailedWait(first)
 	if !failed || f.err() != nil {
 		return
 	}
@@ -147,16 +158,14 @@ func (f *failure) blame(kind mscclgo.Kind, op string, v watch.Verdict, peer int)
 
 // notes returns what kernels have written about their waits.
 func (f *failure) notes() *deviceNotes {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	notes := &deviceNotes{}
-	if words := f.words(); words != nil {
+	f.with(func(words *devicecode.GroupStatus) {
 		for i := range notes.waits {
 			from := &words.Notes[i]
 			notes.waits[i] = devicecode.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last), Expected: atomic.LoadUint64(&from.Expected)}
 		}
 		notes.failed = atomic.LoadUint64(&words.FirstFailed) != 0
-	}
+	})
 	return notes
 }
 
@@ -209,31 +218,7 @@ func (f *failure) stops(proxies *native.Flag) {
 
 // abort ends the waits in kernels.
 func (f *failure) abort() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if words := f.words(); words != nil {
-		atomic.StoreUint32(&words.Aborted, 1)
-	}
-}
-
-// firstFailed returns what a kernel reported, or 0.
-func (f *failure) firstFailed() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if words := f.words(); words != nil {
-		return atomic.LoadUint64(&words.FirstFailed)
-	}
-	return 0
-}
-
-// checked returns what a check in a kernel found wrong; see [devicecode.GroupStatus].
-func (f *failure) checked() (text string, peer int, faulted bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if words := f.words(); words != nil {
-		return words.Checked()
-	}
-	return "", mscclgo.NoRank, false
+	f.with(func(words *devicecode.GroupStatus) { atomic.StoreUint32(&words.Aborted, 1) })
 }
 
 // err returns the group's error, or nil if it has not failed. It does not wait for

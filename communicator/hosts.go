@@ -20,29 +20,22 @@ type identity struct {
 	process process
 }
 
-var identitiesWire = wire.For[identity]()
+var identityWire = wire.For[identity]()
 
 // explore determines how many ranks share this rank's device, which ranks map each
 // other's memory, and the transport to each peer. If failed is not nil, this rank
 // has no communicator. Collective.
 func (c *Communicator) explore(ctx context.Context, k *call, failed error) error {
-	var mine []byte
+	var mine identity
 	if failed == nil {
-		i := identity{host: c.registry.Host(), device: c.dev.Info().UUID, allowed: c.options.Transports, token: rand.Uint64(), process: thisProcess()}
+		mine = identity{host: c.registry.Host(), device: c.dev.Info().UUID, allowed: c.options.Transports, token: rand.Uint64(), process: thisProcess()}
 		if c.options.Trace != "" {
-			i.clock = hostClock(i.host)
+			mine.clock = hostClock(mine.host)
 		}
-		mine = identitiesWire.Marshal(&i)
 	}
-	all, err := k.collect(ctx, mine, failed)
+	identities, err := collectAll(ctx, k, identityWire, &mine, failed)
 	if err != nil {
 		return err
-	}
-	identities := make([]identity, len(all))
-	for rank, b := range all {
-		if identities[rank], err = identitiesWire.Unmarshal(b); err != nil {
-			return k.errorf(mscclgo.ErrRemote, rank, "its identity is malformed: %w", err)
-		}
 	}
 	c.countSharers(identities)
 	c.findBeside(identities)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
@@ -139,9 +140,5 @@ func (o *observer) putOff(now time.Time) {
 
 // putOff puts off the deadlines of all waits of this rank's kernels.
 func (f *failure) putOff(extra time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if words := f.words(); words != nil {
-		atomic.StoreUint64(&words.PutOff, uint64(extra))
-	}
+	f.with(func(words *devicecode.GroupStatus) { atomic.StoreUint64(&words.PutOff, uint64(extra)) })
 }

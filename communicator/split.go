@@ -49,14 +49,11 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		return nil, err
 	}
 	k := c.begin("split", op)
-	all, err := k.collect(ctx, choiceWire.Marshal(&choice{uint64(color), uint64(key)}), nil)
+	choices, err := collectAll(ctx, k, choiceWire, &choice{uint64(color), uint64(key)}, nil)
 	if err != nil {
 		return nil, err
 	}
-	ranks, err := k.ofColor(color, all)
-	if err != nil {
-		return nil, err
-	}
+	ranks := ofColor(color, choices)
 	leads := color >= 0 && ranks[0] == c.Rank()
 	var rendezvous *bootstrap.Rendezvous
 	var id []byte
@@ -66,7 +63,8 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 			id = k.seal([]byte(rendezvous.ID().String()))
 		}
 	}
-	if all, err = k.collect(ctx, id, err); err != nil || color < 0 {
+	all, err := k.collect(ctx, id, err)
+	if err != nil || color < 0 {
 		return nil, err
 	}
 	if id, err = k.open(all[ranks[0]]); err != nil {
@@ -92,21 +90,14 @@ type choice struct{ color, key uint64 }
 var choiceWire = wire.For[choice]()
 
 // ofColor returns the ranks of a color, in the order of their new ranks.
-func (k *call) ofColor(color int, all [][]byte) ([]int, error) {
-	keys := map[int]int{}
-	var ranks []int
-	for rank, b := range all {
-		theirs, err := choiceWire.Unmarshal(b)
-		if err != nil {
-			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
-		}
+func ofColor(color int, all []choice) (ranks []int) {
+	for rank, theirs := range all {
 		if int(theirs.color) == color {
-			keys[rank] = int(theirs.key)
 			ranks = append(ranks, rank)
 		}
 	}
-	slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
-	return ranks, nil
+	slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(int(all[a].key), int(all[b].key)) })
+	return ranks
 }
 
 // newRendezvous opens the rendezvous of another group of these machines.

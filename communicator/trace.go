@@ -147,7 +147,9 @@ func newTraceRing(c *Communicator) (*traceRing, error) {
 	clear(r.memory.Bytes())
 	header := native.TraceHeader{Events: uint64(r.memory.Ptr()) + native.TraceHead, Count: uint64(r.count.Ptr()), Size: size}
 	*(*native.TraceHeader)(unsafe.Pointer(&r.memory.Bytes()[0])) = header
-	c.failure.words().Trace = devicecode.TraceRing{Events: gpu.Ptr(header.Events), Count: gpu.Ptr(header.Count), Size: size}
+	c.failure.with(func(words *devicecode.GroupStatus) {
+		words.Trace = devicecode.TraceRing{Events: gpu.Ptr(header.Events), Count: gpu.Ptr(header.Count), Size: size}
+	})
 	if r.stop == nil {
 		r.sites, r.stop, _ = c.dev.Internal().TraceLaunches(uint64(r.memory.Ptr()))
 	}

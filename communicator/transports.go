@@ -264,15 +264,11 @@ func (c *Communicator) chooseTransports(ctx context.Context, k *call, identities
 		}
 	}
 	mine, err := c.openNetworks(near, far)
-	all, err := k.collect(ctx, openedWire.Marshal(&mine), err)
+	all, err := collectAll(ctx, k, openedWire, &mine, err)
 	if err != nil {
 		return err
 	}
-	for rank, b := range all {
-		theirs, err := openedWire.Unmarshal(b)
-		if err != nil {
-			return k.errorf(mscclgo.ErrRemote, rank, "its list of transports is malformed: %w", err)
-		}
+	for rank, theirs := range all {
 		if c.links[rank] == 0 {
 			c.links[rank] = mine.choose(theirs, identities[rank].host == me.host)
 			if c.links[rank] == registeredmem.Ethernet && (mine.transports & theirs.transports).Has(registeredmem.InfiniBand) {
