@@ -56,68 +56,58 @@ func (g *graph) name(rank int) string {
 	return fmt.Sprint(g.outside[rank-g.members]) + ofOuter
 }
 
-// extend adds the ranks of the outer group that are not of the group, and those for which ranks
-// of the group wait, of which nothing more may be known. What waits are for then has their place
-// in the graph.
+// extend adds the ranks of the outer group that are not of the group.
 func (g *graph) extend(outer OuterGroup) {
-	at := map[int]int{} // by the number in the outer group
-	g.outer = make([]*Status, g.members)
+	g.outer, g.places = make([]*Status, g.members), map[int]int{}
 	for i, number := range outer.Numbers[:min(len(outer.Numbers), g.members)] {
-		at[number] = i
+		g.places[number] = i
 		if number >= 0 && number < len(outer.Ranks) {
 			g.outer[i] = outer.Ranks[number].Status
 		}
 	}
-	place := func(number int) int {
-		if _, ok := at[number]; !ok {
-			at[number] = len(g.ranks)
-			g.ranks, g.outer, g.outside = append(g.ranks, Rank{}), append(g.outer, nil), append(g.outside, number)
-		}
-		return at[number]
-	}
 	for number, r := range outer.Ranks {
-		i := place(number)
-		if i < g.members {
-			continue
+		if i := g.place(number); i >= g.members {
+			g.ranks[i], g.outer[i] = r, r.Status
 		}
-		if g.ranks[i], g.outer[i] = r, r.Status; r.Status == nil {
-			continue
-		}
-		s := *r.Status
-		s.Waits = slices.Concat(s.Waits, ExchangeWaits(outer.Ranks, number))
-		for j := range s.Waits {
-			w := &s.Waits[j]
-			if w.Outside = w.Peer >= 0 && w.Peer < len(outer.Ranks); !w.Outside {
-				w.Peer = mscclgo.NoRank
-			}
-			if w.Where == Here {
-				w.Where = Outer
-			} else {
-				w.Where = Elsewhere
-			}
-		}
-		g.ranks[i].Status = &s
 	}
-	for i := range g.ranks {
-		if g.ranks[i].Status == nil {
-			continue
-		}
-		s := *g.ranks[i].Status
-		s.Waits = slices.Clone(s.Waits)
-		for j := range s.Waits {
-			w := &s.Waits[j]
-			if !w.Outside {
-				continue
-			}
-			w.Outside = false
-			if w.Peer >= 0 && w.Peer < outer.Size {
-				w.Peer = place(w.Peer)
-			} else {
-				w.Peer = mscclgo.NoRank
-			}
-		}
-		g.ranks[i].Status = &s
+}
+
+// place returns the place in the graph of a rank of the outer group, of which nothing more may be known.
+func (g *graph) place(number int) int {
+	if _, ok := g.places[number]; !ok {
+		g.places[number] = len(g.ranks)
+		g.ranks, g.outer, g.outside = append(g.ranks, Rank{}), append(g.outer, nil), append(g.outside, number)
 	}
+	return g.places[number]
+}
+
+// waits returns what a rank of the graph waits for, by the places there.
+func (g *graph) waits(i int, outer OuterGroup) []Wait {
+	if g.ranks[i].Status == nil {
+		return nil
+	}
+	var exchange []Wait
+	if i < g.members {
+		exchange = ExchangeWaits(g.ranks[:g.members], i)
+	} else {
+		exchange = ExchangeWaits(outer.Ranks, g.outside[i-g.members])
+	}
+	waits := slices.Concat(g.ranks[i].Waits, exchange)
+	for j := range waits {
+		w := &waits[j]
+		inside := !w.Outside
+		if i >= g.members { // its own group is the outer one
+			inside = w.Peer < 0 || w.Peer >= len(outer.Ranks)
+			w.Where = map[bool]Where{true: Outer, false: Elsewhere}[w.Where == Here]
+		}
+		switch {
+		case inside && i >= g.members, !inside && (w.Peer < 0 || w.Peer >= outer.Size):
+			w.Peer = mscclgo.NoRank
+		case !inside:
+			w.Peer = g.place(w.Peer)
+		}
+	}
+	return waits
 }
 
 // statusIn returns what a rank has reported in the group of a wait, or nil.

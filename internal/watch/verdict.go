@@ -167,10 +167,11 @@ func Endless(rank int, w Wait) Verdict {
 // graph has a rank's waits for other ranks as edges. Those that last, or that have
 // ended by their deadline, count.
 type graph struct {
-	ranks   []Rank    // those of the group, and behind them ranks of the outer group
-	members int       // the ranks of the group
-	outside []int     // the numbers of the others in the outer group
-	outer   []*Status // of each rank in the outer group, or nil
+	ranks   []Rank      // those of the group, and behind them ranks of the outer group
+	members int         // the ranks of the group
+	outside []int       // the numbers of the others in the outer group
+	places  map[int]int // of ranks of the outer group, by their numbers there
+	outer   []*Status   // of each rank in the outer group, or nil
 	limits  Limits
 	edges   [][]Wait // of each rank, the longest first
 	own     []*Wait  // of each rank, a wait for its own host
@@ -185,18 +186,15 @@ type graph struct {
 func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
 	g := &graph{ranks: slices.Clone(ranks), members: len(ranks), limits: l, failure: outer.Failure}
 	g.extend(outer)
+	var waits [][]Wait
+	for i := 0; i < len(g.ranks); i++ { // which waits make more
+		waits = append(waits, g.waits(i, outer))
+	}
 	n := len(g.ranks)
 	g.edges, g.own, g.via, g.led = make([][]Wait, n), make([]*Wait, n), slices.Repeat([]int{-1}, n), make([]Wait, n)
-	for i, r := range g.ranks {
-		if r.Status == nil {
-			continue
-		}
-		waits := r.Waits
-		if i < g.members {
-			waits = slices.Concat(waits, ExchangeWaits(ranks, i))
-		}
+	for i := range waits {
 		ended := false
-		for _, w := range waits {
+		for _, w := range waits[i] {
 			if !w.Ended && w.For < l.Stuck || w.Kind == Link {
 				continue
 			}
