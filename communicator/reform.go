@@ -16,7 +16,6 @@ import (
 // carried is what a communicator leaves to the one that follows it in the same process:
 // memory whose address kernels and captured graphs know.
 type carried struct {
-	of      *Communicator
 	status  *gpu.Buffer // the group's status: waits look there
 	private *arena      // handles, epochs
 	groups  map[uint32]*group
@@ -126,7 +125,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	if first {
 		time.Sleep(abortGrace) // for streams that the caller forgot
 	}
-	h := &carried{of: c, private: c.private, groups: map[uint32]*group{}, device: c.ownsDevice}
+	h := &carried{private: c.private, groups: map[uint32]*group{}, device: c.ownsDevice}
 	var errs []error
 	if c.tracer != nil {
 		ring, err := c.tracer.finish(together)

@@ -25,7 +25,7 @@ type outer struct {
 	data   []byte  `wire:"5"`
 	many   []inner `wire:"2"`
 	words  []uint32
-	cause  error `wire:"-"`
+	Cause  error `wire:"-"`
 }
 
 var outers = For[outer]()
@@ -51,26 +51,26 @@ func TestCodec(t *testing.T) {
 // TestCodecRefuses decodes what no Codec has written.
 func TestCodecRefuses(t *testing.T) {
 	type loose struct {
-		rank int `wire:"signed"`
-		data []byte
-		many []inner
+		Rank int `wire:"signed"`
+		Data []byte
+		Many []inner
 	}
 	type tight struct {
-		rank int
-		data []byte  `wire:"2"`
-		many []inner `wire:"1"`
+		Rank int
+		Data []byte  `wire:"2"`
+		Many []inner `wire:"1"`
 	}
 	write, read := For[loose](), For[tight]()
 	for name, v := range map[string]loose{
-		"a negative int":    {rank: -1},
-		"too many bytes":    {data: []byte("123")},
-		"too many elements": {many: make([]inner, 2)},
+		"a negative int":    {Rank: -1},
+		"too many bytes":    {Data: []byte("123")},
+		"too many elements": {Many: make([]inner, 2)},
 	} {
 		if got, err := read.Unmarshal(write.Marshal(&v)); err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	right := write.Marshal(&loose{rank: 1, data: []byte("12"), many: make([]inner, 1)})
+	right := write.Marshal(&loose{Rank: 1, Data: []byte("12"), Many: make([]inner, 1)})
 	if _, err := read.Unmarshal(right); err != nil {
 		t.Error(err)
 	}
