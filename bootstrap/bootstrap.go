@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // A Bootstrap is one rank's place in a group. All its methods may be called
@@ -39,6 +40,7 @@ type Bootstrap struct {
 	closing bool
 	dead    func(rank int) bool // see grace.AskDead; may be nil
 	linked  bool                // all ranks are connected: Connect has succeeded
+	early   *watch.Fact         // the first connection that broke before that, or nil
 	// verifying means that verify runs, unsettled that it must look again.
 	verifying, unsettled bool
 }
@@ -154,8 +156,8 @@ func (b *Bootstrap) close() {
 	for _, p := range b.peers {
 		for c := range p.conns {
 			switch f := b.failure; {
-			case dead[p.rank], f != nil && f.Peer() == p.rank:
-				c.nc.SetDeadline(time.Now().Add(newsPatience)) // it has failed, as others say: it may never read
+			case dead[p.rank], f != nil && f.Peer() == p.rank, f == nil && !b.linked:
+				c.nc.SetDeadline(time.Now().Add(newsPatience)) // it may never read, as it has failed, or there is nothing to read
 			case f == nil:
 				c.leave(time.Now())
 			default:

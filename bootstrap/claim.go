@@ -9,7 +9,7 @@ import (
 )
 
 // protocolVersion is the version of claims and frames.
-const protocolVersion = 5
+const protocolVersion = 6
 
 // A role is what a connection is for.
 type role uint8

@@ -17,18 +17,22 @@ import (
 // other end has read everything.
 const lingerTime = 2 * time.Second
 
-// A conn is one connection to a peer. Either side sends on it: frames are
-// queued, and one goroutine writes them in order. Two ranks that dial each other
+// A conn is one connection: to a peer, or between a process and a rendezvous. Either side sends
+// on it: frames are queued, and one goroutine writes them in order. Two ranks that dial each other
 // at the same time have two; each then sends on one and reads both.
 type conn struct {
 	nc     net.Conn
-	peer   *peer
+	owner  sync.Locker // held to answer that this end lives
+	peer   *peer       // nil at a rendezvous
 	dialed bool
-	up     bool // both sides have seen the handshake's end; Bootstrap.mu guards it and what follows
-	link   handshake.Link
-	lossy  time.Time // what link said last
 
-	// signs changes with what the peer sends, and while it takes a long message.
+	// Under the owner's lock:
+	up      bool // both sides have seen the handshake's end
+	link    handshake.Link
+	lossy   time.Time // what link said last
+	silence silence   // of the other end
+
+	// signs changes with what the other end sends, and while it takes a long message.
 	signs atomic.Uint64
 	// stays is until when it is read, in Unix nanoseconds, though a deadline has passed, where the
 	// peer's host has not acknowledged all; 0 for not at all.
@@ -95,8 +99,8 @@ var (
 	errConnBroken = errors.New("the connection broke")
 )
 
-func newConn(nc net.Conn, p *peer, dialed bool) *conn {
-	c := &conn{nc: nc, peer: p, dialed: dialed, written: make(chan struct{})}
+func newConn(nc net.Conn, owner sync.Locker, p *peer, dialed bool) *conn {
+	c := &conn{nc: nc, owner: owner, peer: p, dialed: dialed, silence: silence{far: elsewhere(nc) != nil}, written: make(chan struct{})}
 	c.wake.L = &c.mu
 	return c
 }
@@ -136,6 +140,12 @@ func (c *conn) end() {
 	c.ending = true
 	c.wake.Signal()
 	c.mu.Unlock()
+}
+
+// endWithin ends the connection as end does, and when the other end has read that, or after a time.
+func (c *conn) endWithin(d time.Duration) {
+	c.nc.SetDeadline(time.Now().Add(d))
+	c.end()
 }
 
 // fail drops everything that is queued.
@@ -213,19 +223,33 @@ func (c *conn) writeFrame(o *outgoing, buf []byte) error {
 	}
 }
 
-// read passes every frame to handle until the stream ends or handle refuses one.
-// It returns io.EOF if the stream ended between two frames.
+// read passes every frame to handle, but signs of life and questions for one, until the stream ends
+// or handle refuses one. It returns io.EOF if the stream ended between two frames.
 func (c *conn) read(handle func(frame) error) error {
 	in := bufio.NewReaderSize(signReader{c}, 16<<10)
 	for {
 		f, err := readFrame(in)
-		if err == nil {
+		switch {
+		case err != nil:
+		case f.kind == frameAlive: // that it came was counted
+		case f.kind == frameAsk:
+			c.owner.Lock() // so that an end which hangs there gives no sign
+			c.enqueue(frame{kind: frameAlive})
+			c.owner.Unlock()
+		default:
 			err = handle(f)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// ask asks the other end for a sign of life, and reports whether there was none for the time-out. It is called at least
+// beatShare times in that. The caller holds the owner's lock.
+func (c *conn) ask(now time.Time, timeout time.Duration) (silent bool) {
+	c.enqueue(frame{kind: frameAsk})
+	return c.silence.lasts(now, c.signs.Load(), timeout)
 }
 
 // signReader reads from a connection and counts that.

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestNewsBehindABrokenWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConn(lateReader{mine.(*net.TCPConn), make(chan struct{})}, &peer{rank: 1}, true)
+	c := newConn(lateReader{mine.(*net.TCPConn), make(chan struct{})}, new(sync.Mutex), &peer{rank: 1}, true)
 	var got []frameKind
 	ended := make(chan error, 1)
 	go func() {

@@ -139,7 +139,7 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 }
 
 // join meets the other ranks at the rendezvous, the connection to which it returns too.
-func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *pulse, error) {
+func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *place, error) {
 	addrs := o.ID.addrs()
 	if hosted != nil {
 		addrs = []string{reachable(hosted.acc.Addr())}
@@ -173,7 +173,7 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *puls
 		}
 		if hosted != nil {
 			if v := hosted.why(); v != nil {
-				return nil, nil, j.refused(*v)
+				return nil, nil, o.refused(*v)
 			}
 		}
 		// An error of the library is a verdict; others are worth another try.
@@ -253,28 +253,26 @@ func (j *joiner) gaveUp(ctx context.Context, last error) error {
 
 // attempt asks the rendezvous once for the table of addresses. It returns the connection
 // with the table.
-func (j *joiner) attempt(ctx context.Context, self bool) ([]string, *pulse, error) {
-	dialed, err := j.dial(ctx, claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous})
+func (j *joiner) attempt(ctx context.Context, self bool) ([]string, *place, error) {
+	nc, err := j.dial(ctx, claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous})
 	if err != nil {
 		return nil, nil, err
 	}
-	nc := newPulse(dialed)
-	stop := handshake.EndWith(ctx, nc)
-	table, err := j.ask(ctx, nc, self)
-	if stop() && err == nil {
-		return table, nc, nil
+	p := newPlace(newConn(nc, new(sync.Mutex), nil, true))
+	table, err := j.ask(ctx, p, self)
+	if err == nil {
+		return table, p, nil
 	}
 	if ctx.Err() != nil { // so that this rank is not taken for dead
-		nc.SetDeadline(time.Now().Add(verdictPatience))
-		nc.Write(frame{kind: frameGoodbye}.encode())
+		p.enqueue(frame{kind: frameGoodbye})
 	}
-	nc.Close()
+	p.close()
 	return nil, nil, errors.Join(err, ctx.Err())
 }
 
 // ask sends the join and receives the answer.
-func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error) {
-	host, err := j.listen(ctx, nc, self)
+func (j *joiner) ask(ctx context.Context, p *place, self bool) ([]string, error) {
+	host, err := j.listen(ctx, p.nc, self)
 	if err != nil {
 		return nil, err
 	}
@@ -289,41 +287,51 @@ func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error
 		program: thisProgram(),
 		addr:    net.JoinHostPort(host, strconv.Itoa(j.ln.Addr().(*net.TCPAddr).Port)),
 	}
-	if _, err := nc.Write(frame{kind: frameJoin, payload: m.encode()}.encode()); err != nil {
-		return nil, fmt.Errorf("sending the join: %w", err)
-	}
+	p.enqueue(frame{kind: frameJoin, payload: m.encode()})
 	j.joins++
-	nc.beat(m.silence, j.o.ID.hosted && j.o.Rank != 0)
-	f, err := nc.readNews()
-	if err != nil && nc.silent.Load() {
-		return nil, j.errSilent()
+	if m.silence > 0 && j.o.ID.hosted && j.o.Rank != 0 {
+		go p.watch(m.silence)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("waiting for the other ranks: %w", err)
-	}
-	switch f.kind {
-	case frameTable:
-		return decodeTable(f.payload, j.o.Size)
-	case frameRefused:
-		v, err := watch.DecodeFact(f.payload, MaxSize)
-		if err != nil {
-			return nil, err
+	select {
+	case f, more := <-p.heard:
+		switch {
+		case !more && p.silent.Load():
+			return nil, mscclgo.Errorf(mscclgo.ErrRemote, opConnect, "rank 0, which holds the rendezvous at %s, has given no sign of life for %v: is it stopped?",
+				j.o.ID.Addr(), m.silence).At(j.o.Rank, 0)
+		case !more:
+			return nil, fmt.Errorf("waiting for the other ranks: %w", p.err)
+		case f.kind == frameTable:
+			return decodeTable(f.payload, j.o.Size)
+		case f.kind == frameRefused:
+			v, err := watch.DecodeFact(f.payload, MaxSize)
+			if err != nil {
+				return nil, err
+			}
+			return nil, j.o.refused(v)
 		}
-		return nil, j.refused(v)
+		return nil, fmt.Errorf("the rendezvous sent a frame of kind %d", f.kind)
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return nil, fmt.Errorf("the rendezvous sent a frame of kind %d", f.kind)
 }
 
-// refused returns this rank's error for a refusal. A fault of the system is one of a peer, unless it is this rank's.
-func (j *joiner) refused(v watch.Fact) error {
+// refused returns this rank's error for a refusal, of which its launcher hears too. A fault of the system is one of a peer,
+// unless it is this rank's.
+func (o Options) refused(v watch.Fact) error {
 	switch {
-	case v.Kind == mscclgo.ErrSystem && v.Peer() == j.o.Rank:
+	case v.Kind == mscclgo.ErrSystem && v.Culprit() == o.Rank:
 		v.Peers = nil
-	case v.Kind == mscclgo.ErrSystem:
+	case v.Kind == mscclgo.ErrSystem && v.Rank == toRendezvous:
 		v.Kind = mscclgo.ErrRemote
 	}
-	j.report(v)
-	return mscclgo.Errorf(v.Kind, opConnect, "%s", v.Text).At(j.o.Rank, v.Peer())
+	o.report(v)
+	switch {
+	case v.Rank != toRendezvous:
+		return v.Failed(opConnect, o.Rank)
+	case v.Peer() == o.Rank:
+		return mscclgo.Errorf(v.Kind, opConnect, "the rendezvous considers this rank failed: %s", v.Text).At(o.Rank, mscclgo.NoRank)
+	}
+	return mscclgo.Errorf(v.Kind, opConnect, "%s", v.Text).At(o.Rank, v.Peer())
 }
 
 // dial tries all addresses of the rendezvous at the same time and keeps the first

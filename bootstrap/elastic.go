@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -76,7 +77,7 @@ type Elastic struct {
 
 // A comer is a process that is connected to an Elastic.
 type comer struct {
-	*member
+	*conn
 	process    [16]byte
 	generation uint64 // its last, or 0
 	rank       int    // in that
@@ -130,11 +131,8 @@ func (e *Elastic) Close() error {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	for c := range e.current {
-		c.end()
-	}
-	for _, c := range e.comers {
-		c.end()
+	for _, c := range append(slices.Collect(maps.Keys(e.current)), e.comers...) {
+		c.endWithin(lingerTime)
 	}
 	meeting := e.meeting
 	e.meeting = nil
@@ -159,33 +157,26 @@ func (e *Elastic) shake(raw net.Conn, _ func() error) (func() error, error) {
 		return nil, err
 	}
 	nc.SetDeadline(time.Time{})
-	return func() error { e.serve(&comer{member: newMember(mscclgo.NoRank, nc, joinMessage{})}); return nil }, nil
+	return func() error { e.serve(&comer{conn: newConn(nc, &e.mu, nil, false)}); return nil }, nil
 }
 
 // serve keeps c until its connection ends.
 func (e *Elastic) serve(c *comer) {
-	defer c.nc.Close()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer c.end()
-	wg.Go(c.write)
-	for {
-		f, err := readFrame(c.nc)
-		var m comeMessage
-		if err == nil && f.kind == frameCome {
-			m, err = decodeCome(f.payload)
-		} else if err == nil {
-			err = fmt.Errorf("it sent a frame of kind %d", f.kind)
+	err := c.conn.serve(func(f frame) error {
+		if f.kind != frameCome {
+			return fmt.Errorf("it sent a frame of kind %d", f.kind)
 		}
+		m, err := decodeCome(f.payload)
 		e.mu.Lock()
-		if err != nil || e.closed {
-			e.lose(c, err)
-			e.mu.Unlock()
-			return
+		defer e.mu.Unlock()
+		if err == nil && !e.closed {
+			e.come(c, m)
 		}
-		e.come(c, m)
-		e.mu.Unlock()
-	}
+		return err
+	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lose(c, err)
 }
 
 // lose removes a process whose connection has ended. The caller holds mu.
@@ -235,7 +226,7 @@ func (e *Elastic) consider() {
 	if len(e.current) > 0 && !slices.ContainsFunc(e.comers, e.survives) {
 		if len(e.comers) > 0 && len(e.current) < e.o.Max {
 			for c := range e.current {
-				c.send(frame{kind: frameNewcomers, tag: e.generation})
+				c.enqueue(frame{kind: frameNewcomers, tag: e.generation})
 			}
 		}
 		return
@@ -277,24 +268,23 @@ func (e *Elastic) form() error {
 		return err
 	}
 	a.port = uint16(ln.Addr().(*net.TCPAddr).Port)
-	if e.meeting != nil {
-		go e.meeting.Close() // its ranks are connected, or come again
-	}
+	before := e.meeting
 	e.meeting = serveRendezvous(ln, e.id.generation(a), e.log)
 
 	byRank, rest := arrange(e.comers, e.survives, e.o.Max)
 	a.size = len(byRank)
 	for c := range e.current {
-		c.send(frame{kind: frameLeftOut, tag: a.generation})
+		c.enqueue(frame{kind: frameLeftOut, tag: a.generation})
 	}
 	e.current = map[*comer]bool{}
 	for rank, c := range byRank {
 		a.rank = rank
 		c.generation, c.rank = a.generation, rank
 		e.current[c] = true
-		c.send(frame{kind: frameAssigned, payload: a.encode()})
+		c.enqueue(frame{kind: frameAssigned, payload: a.encode()})
 	}
 	e.generation, e.comers = a.generation, rest
+	go before.Close() // its ranks are connected, or come again
 	e.log.Info("bootstrap: a generation formed", "generation", a.generation, "ranks", a.size, "waiting", len(rest))
 	return nil
 }

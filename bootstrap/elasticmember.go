@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -26,8 +28,8 @@ type Member struct {
 	generation uint64
 	rank       int
 	newcomers  chan struct{} // closed when the server says so
-	told       bool
-	leftOut    uint64 // the generation that formed without this process
+	came       bool          // it is
+	leftOut    uint64        // the generation that formed without this process
 	closed     bool
 	stay       context.Context // for each Next, until Leave
 	stop       context.CancelCauseFunc
@@ -38,7 +40,7 @@ type Member struct {
 
 // A session is a Member's connection to the server.
 type session struct {
-	nc       net.Conn
+	*conn
 	assigned chan assignment
 	ended    chan struct{} // closed with the connection
 }
@@ -200,7 +202,7 @@ func (m *Member) connect(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	nc.SetDeadline(time.Time{})
-	s = &session{nc: nc, assigned: make(chan assignment, 1), ended: make(chan struct{})}
+	s = &session{conn: newConn(nc, &m.mu, nil, true), assigned: make(chan assignment, 1), ended: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -217,12 +219,7 @@ func (m *Member) ask(ctx context.Context, s *session) (assignment, error) {
 	m.mu.Lock()
 	come := comeMessage{m.process, m.generation, m.rank}
 	m.mu.Unlock()
-	s.nc.SetWriteDeadline(time.Now().Add(handshake.DefaultPatience))
-	if _, err := s.nc.Write(frame{kind: frameCome, payload: come.encode()}.encode()); err != nil {
-		s.nc.Close()
-		<-s.ended
-		return assignment{}, err
-	}
+	s.enqueue(frame{kind: frameCome, payload: come.encode()})
 	select {
 	case a := <-s.assigned:
 		return a, nil
@@ -237,55 +234,54 @@ func (m *Member) ask(ctx context.Context, s *session) (assignment, error) {
 
 // listen receives what the server says.
 func (m *Member) listen(s *session) {
-	defer func() {
-		s.nc.Close()
+	err := s.serve(func(f frame) error {
 		m.mu.Lock()
-		if m.session == s {
-			m.session = nil
-		}
-		m.mu.Unlock()
-		close(s.ended)
-	}()
-	for {
-		f, err := readFrame(s.nc)
-		if err != nil {
-			return
-		}
-		m.mu.Lock()
-		switch f.kind {
-		case frameAssigned:
-			var a assignment
-			if a, err = decodeAssignment(f.payload); err == nil {
-				m.generation, m.rank, m.boot = a.generation, a.rank, nil
-				m.newcomers, m.told = make(chan struct{}), false
-				select {
-				case s.assigned <- a:
-				default:
-					err = errors.New("two assignments")
-				}
-			}
-		case frameNewcomers:
-			if f.tag == m.generation && !m.told {
-				m.told = true
-				close(m.newcomers)
-			}
-		case frameLeftOut:
-			m.leftOut = max(m.leftOut, f.tag)
-			if m.connecting != nil && m.generation < f.tag {
-				m.connecting(errLeftOut)
-			}
-			if b, g := m.boot, m.generation; b != nil && g < f.tag {
-				m.wg.Go(func() { m.abort(b, g) })
-			}
-		default:
-			err = errors.New("unknown frame")
-		}
-		m.mu.Unlock()
-		if err != nil {
-			m.o.Logger.Warn("bootstrap: the elastic rendezvous makes no sense", "error", err)
-			return
-		}
+		defer m.mu.Unlock()
+		return m.hear(s, f)
+	})
+	if err != io.EOF && !errors.Is(err, net.ErrClosed) {
+		m.o.Logger.Warn("bootstrap: the connection to the elastic rendezvous ended", "error", err)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.session == s {
+		m.session = nil
+	}
+	close(s.ended)
+}
+
+// hear notes what the server says. The caller holds mu.
+func (m *Member) hear(s *session, f frame) error {
+	switch f.kind {
+	case frameAssigned:
+		a, err := decodeAssignment(f.payload)
+		if err != nil {
+			return err
+		}
+		m.generation, m.rank, m.boot = a.generation, a.rank, nil
+		m.newcomers, m.came = make(chan struct{}), false
+		select {
+		case s.assigned <- a:
+		default:
+			return errors.New("two assignments")
+		}
+	case frameNewcomers:
+		if f.tag == m.generation && !m.came {
+			m.came = true
+			close(m.newcomers)
+		}
+	case frameLeftOut:
+		m.leftOut = max(m.leftOut, f.tag)
+		if m.connecting != nil && m.generation < f.tag {
+			m.connecting(errLeftOut)
+		}
+		if b, g := m.boot, m.generation; b != nil && g < f.tag {
+			m.wg.Go(func() { m.abort(b, g) })
+		}
+	default:
+		return fmt.Errorf("a frame of kind %d", f.kind)
+	}
+	return nil
 }
 
 // abort fails a generation that this process was left out after.

@@ -51,7 +51,7 @@ func TestConnectEndedAsTheRendezvousAnswers(t *testing.T) {
 		j := joiner{o: Options{Size: 1, ID: id, Logger: quiet}, member: member, addrs: id.addrs()}
 		_, nc, err := j.attempt(ctx, false)
 		if err == nil {
-			nc.Close()
+			nc.close()
 		} else if f := <-said; f.kind != frameGoodbye {
 			t.Fatalf("%v, and then it said %v", err, f)
 		}

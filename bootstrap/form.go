@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -17,175 +16,158 @@ import (
 // rendezvous to say which rank has failed, and to take its own word.
 const verdictPatience = time.Second
 
-// alonePatience bounds how long a rank whose connection to the rendezvous has ended waits for the
-// others, where the heartbeat time-out is not longer. It may be about to be connected, so that
-// the rendezvous is no longer needed, or the rendezvous has told the others that it is dead.
-const alonePatience = 2 * time.Second
-
 // shortTime is how long a rank may have no descriptor for one that dials while the ranks
 // connect to each other.
 const shortTime = time.Second
 
-// short fails the group because this rank cannot accept those that must connect to it, which
-// would wait for it until their time is up.
-func (b *Bootstrap) short(err error) {
-	b.mu.Lock()
-	linked := b.linked
-	b.mu.Unlock()
-	if !linked {
-		b.Abort(mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "this rank has accepted no peer for %v: %w", shortTime, err).At(b.rank, mscclgo.NoRank))
+// assemble connects this rank with its parent in the tree and returns when all ranks have done so, as
+// the rendezvous says, at p, or with the reason why they will not. It closes p.
+func (b *Bootstrap) assemble(ctx context.Context, p *place) error {
+	defer p.close()
+	dialing, stop := context.WithCancel(ctx)
+	defer stop()
+	short, dialed := make(chan error, 1), make(chan error, 1)
+	b.acc.WhenShort(shortTime, func(err error) {
+		select {
+		case short <- err:
+		default:
+		}
+	})
+	go func() { dialed <- b.dialParent(dialing) }()
+	return b.awaitAll(ctx, p, dialed, short)
+}
+
+// awaitAll is assemble once this rank dials its parent, of which dialed tells the outcome. short tells if it cannot
+// accept peers.
+func (b *Bootstrap) awaitAll(ctx context.Context, p *place, dialed, short <-chan error) error {
+	var mine *watch.Fact // why this rank cannot be connected, as far as it knows
+	sent := false        // the rendezvous has been told
+	patience := time.NewTimer(time.Hour)
+	patience.Stop()
+	give := func(f watch.Fact, now bool) { // the rendezvous time to say what it knows, which comes first
+		if mine == nil || now && !sent {
+			mine, sent = &f, now
+			patience.Reset(verdictPatience)
+			if now {
+				p.enqueue(failed(f))
+			}
+		}
 	}
-}
-
-// A formation is a rank's connection to the rendezvous while the ranks that have the
-// table connect to each other. Until then not every rank could hear of a failure from
-// its neighbours, which may be what failed: the rendezvous hears of each rank's end, and
-// tells all.
-type formation struct {
-	b     *Bootstrap
-	nc    *pulse
-	over  chan struct{} // closed when link has returned
-	ended chan struct{} // closed when the rendezvous says no more
-}
-
-// assemble connects this rank with its parent in the tree and returns when all
-// ranks have done so. nc is the connection to the rendezvous, which it closes.
-func (b *Bootstrap) assemble(ctx context.Context, nc *pulse) error {
-	f := &formation{b: b, nc: nc, over: make(chan struct{}), ended: make(chan struct{})}
-	b.acc.WhenShort(shortTime, b.short)
-	go f.listen()
-	err := f.link(ctx)
-	close(f.over)
-	if err == nil {
-		b.mu.Lock()
-		b.linked = true
-		b.mu.Unlock()
-		b.wg.Go(b.watchNeighbours)
-		f.send(frame{kind: frameConnected})
-	} else {
-		f.report()
-	}
-	nc.Close()
-	<-f.ended
-	return err
-}
-
-// listen receives why the group fails, if it does.
-func (f *formation) listen() {
-	defer close(f.ended)
-	b := f.b
-	news, err := f.nc.readNews()
-	b.mu.Lock()
-	linked := b.linked
-	b.mu.Unlock()
-	switch {
-	case linked:
-	case err != nil && f.nc.silent.Load():
-		b.fail(watch.Lost(b.rank, 0, "the rendezvous, which it holds, has given no sign of life before the ranks were connected: is it stopped?"))
-	case err != nil && b.id.hosted && b.rank != 0 && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
-		// Else each rank would take the next above, which ends because of it, for dead.
-		b.fail(watch.Lost(b.rank, 0, fmt.Sprintf("the rendezvous, which it holds, ended before the ranks were connected: its process has ended (%v)", err)))
-	case err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
-		f.alone(err)
-	case err == nil && news.kind == frameFailed:
-		if why, err := watch.DecodeFact(news.payload, b.size); err == nil {
-			b.fail(why)
+	over := ctx.Done()
+	for {
+		select {
+		case err := <-dialed:
+			switch parent := parent(b.rank); {
+			case err == nil:
+				p.enqueue(frame{kind: frameConnected})
+			case ctx.Err() != nil: // see below
+			case handshake.Shortage(err):
+				give(watch.Blamed(b.rank, b.rank, err), true)
+			default:
+				give(watch.Lost(b.rank, parent, fmt.Sprintf("rank %d could not connect to it: %v", b.rank, err)), false)
+			}
+		case err := <-short:
+			give(watch.Blamed(b.rank, b.rank, mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "this rank has accepted no peer for %v: %w", shortTime, err).At(b.rank, mscclgo.NoRank)), true)
+		case <-over:
+			over = nil
+			err := mscclgo.FromContext(ctx, opConnect, "while the ranks connected to each other").At(b.rank, mscclgo.NoRank)
+			give(watch.Blamed(b.rank, b.rank, err), true)
+		case f, more := <-p.heard:
+			switch {
+			case !more:
+				b.fail(b.cutOff(p))
+				return b.errFailed(opConnect)
+			case f.kind == frameConnected:
+				return b.begun(ctx)
+			case f.kind != frameRefused:
+				continue
+			}
+			why, err := watch.DecodeFact(f.payload, b.size)
+			if err != nil {
+				return err
+			}
+			if mine != nil && mine.Cause != nil && why.Culprit() == b.rank && why.Rank == b.rank {
+				return mine.Cause
+			}
+			return b.options.refused(why)
+		case <-patience.C:
+			if !sent {
+				sent = true
+				p.enqueue(failed(*mine))
+				patience.Reset(verdictPatience)
+				continue
+			}
+			b.fail(*mine)
+			return b.errFailed(opConnect)
+		case <-b.failed:
+			return b.errFailed(opConnect)
 		}
 	}
 }
 
-// alone fails the group, from which this rank hears no more, unless it is connected soon.
-func (f *formation) alone(err error) {
-	b := f.b
-	patience := time.NewTimer(max(alonePatience, b.options.HeartbeatTimeout))
-	defer patience.Stop()
-	select {
-	case <-f.over:
-	case <-b.failed:
-	case <-patience.C:
-		b.fail(watch.Lost(toRendezvous, b.rank, fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected (%v)", err)))
-	}
-}
-
-// send tells the rendezvous something, which may have ended.
-func (f *formation) send(news frame) {
-	f.nc.SetDeadline(time.Now().Add(verdictPatience))
-	f.nc.Write(news.encode())
-}
-
-// report has the rendezvous tell all ranks why the group failed, and returns when it has
-// taken the news.
-func (f *formation) report() {
-	select {
-	case <-f.ended: // it said so itself, or is gone
-		return
-	default:
-	}
-	<-f.b.failed
-	f.send(failed(f.b.failure.Fact))
-	<-f.ended // the deadline ends it
-}
-
-// link returns when all ranks are connected. If they will not be, the group has failed.
-func (f *formation) link(ctx context.Context) error {
-	b := f.b
-	c, err := b.begin(ctx, barrier, 0)
-	if err != nil {
-		return f.failed(ctx, err, nil)
-	}
-	defer c.end()
-	if p := parent(b.rank); p >= 0 {
-		c.waitFor(p)
-		err = f.connect(ctx, p)
-	}
-	if err == nil {
-		_, err = c.gather(nil)
-	}
-	if err == nil {
-		return nil
-	}
-	return f.failed(ctx, err, c.awaits())
-}
-
-// connect connects this rank to its parent p. While that is only slow it goes on.
-func (f *formation) connect(ctx context.Context, p int) error {
-	for {
-		_, err := f.b.connTo(ctx, opConnect, f.b.peers[p])
+// dialParent connects this rank to its parent. While that is only slow it goes on.
+func (b *Bootstrap) dialParent(ctx context.Context) error {
+	p := parent(b.rank)
+	for p >= 0 {
+		_, err := b.connTo(ctx, opConnect, b.peers[p])
 		var slow net.Error
 		if err == nil || ctx.Err() != nil || !errors.As(err, &slow) || !slow.Timeout() {
 			return err
 		}
 	}
+	return nil
 }
 
-// failed fails the group because of err, met while this rank waited for others, and
-// returns what Connect does.
-func (f *formation) failed(ctx context.Context, err error, awaited []int) error {
-	b := f.b
-	if ctx.Err() == nil {
-		// An unreachable rank may have failed, or ended because another did. The
-		// rendezvous knows.
-		patience := time.NewTimer(verdictPatience)
-		defer patience.Stop()
-		select {
-		case <-b.failed:
-		case <-f.ended:
-		case <-patience.C:
+// cutOff returns why the connection to the rendezvous has ended.
+func (b *Bootstrap) cutOff(p *place) watch.Fact {
+	switch {
+	case p.silent.Load():
+		return watch.Lost(b.rank, 0, "the rendezvous, which it holds, has given no sign of life before the ranks were connected: is it stopped?")
+	case b.id.hosted && b.rank != 0:
+		return watch.Lost(b.rank, 0, fmt.Sprintf("the rendezvous, which it holds, ended before the ranks were connected: its process has ended (%v)", p.err))
+	}
+	return watch.Lost(toRendezvous, b.rank, fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected (%v)", p.err))
+}
+
+// begun is called when all ranks are connected. A connection may have broken since the rendezvous said so.
+func (b *Bootstrap) begun(ctx context.Context) error {
+	b.mu.Lock()
+	b.linked = true
+	early := b.early
+	b.rehook()
+	b.mu.Unlock()
+	if early != nil {
+		b.fail(*early)
+	}
+	b.wg.Go(b.watchNeighbours)
+	for _, child := range children(b.rank, b.size) { // which may not have come all the way
+		if err := b.awaitConn(ctx, b.peers[child]); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// awaitConn returns when a peer has connected to this rank, or has left.
+func (b *Bootstrap) awaitConn(ctx context.Context, p *peer) error {
+	b.mu.Lock()
+	if p.out == nil && !p.left && p.dialed == nil {
+		p.dialed = make(chan struct{})
+	}
+	dialed := p.dialed
+	if p.out != nil || p.left {
+		dialed = nil
+	}
+	b.mu.Unlock()
+	if dialed == nil {
+		return nil
+	}
 	select {
+	case <-dialed:
+		return nil
 	case <-b.failed:
 		return b.errFailed(opConnect)
-	default:
+	case <-ctx.Done():
+		return mscclgo.FromContext(ctx, opConnect, fmt.Sprintf("while rank %d connected to this one", p.rank)).At(b.rank, p.rank)
 	}
-	switch {
-	case len(awaited) == 0 || errors.Is(ctx.Err(), context.Canceled) || handshake.Shortage(err):
-		b.Abort(err)
-		return err
-	case ctx.Err() != nil:
-		b.fail(watch.About(b.rank, mscclgo.ErrTimeout, awaited[0], fmt.Sprintf("rank %d's time to connect was up, and it waited for %s", b.rank, rankList(awaited))))
-	default:
-		b.fail(watch.Lost(b.rank, awaited[0], fmt.Sprintf("rank %d could not connect to it: %v", b.rank, err)))
-	}
-	return b.errFailed(opConnect)
 }

@@ -27,7 +27,7 @@ func halfway(t *testing.T, ctx context.Context, o Options) (die func()) {
 		return func() {}
 	}
 	return func() {
-		nc.Close()
+		nc.nc.Close()
 		j.ln.Close()
 	}
 }
@@ -114,7 +114,7 @@ func TestRendezvousLostBeforeTheFirstConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer (<-other)()
-	raw := nc.Conn.(*net.TCPConn)
+	raw := nc.nc.(*net.TCPConn)
 	raw.CloseRead()
 	raw.CloseWrite()
 	start := time.Now()
@@ -231,13 +231,10 @@ func TestNoDescriptorsWhileTheGroupForms(t *testing.T) {
 						errs[i] = b.assemble(ctx, nc)
 						return
 					}
-					f := &formation{b: b, nc: nc, ended: make(chan struct{})}
-					go f.listen()
-					lack := mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "%w", os.NewSyscallError("socket", syscall.EMFILE)).At(i, 0)
-					errs[i] = f.failed(ctx, lack, []int{0})
-					f.report()
-					nc.Close()
-					<-f.ended
+					dialed := make(chan error, 1)
+					dialed <- mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "%w", os.NewSyscallError("socket", syscall.EMFILE)).At(i, 0)
+					errs[i] = b.awaitAll(ctx, nc, dialed, nil)
+					nc.close()
 				})
 			}
 			start := time.Now()

@@ -25,13 +25,13 @@ const (
 	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows
 	frameCallLeft   frameKind = 7 // tag: the collective's number; payload: watch.Fact
 	frameAwaits     frameKind = 8 // tag: the collective's number; payload: watch.Fact of the ranks that the sender waits for
-	frameAsk        frameKind = 9 // is to be answered by frameAlive
+	frameAsk        frameKind = 9 // of any end, to be answered by frameAlive
 
 	frameJoin      frameKind = 16 // payload: joinMessage
 	frameTable     frameKind = 17 // payload: encodeTable
 	frameRefused   frameKind = 18 // payload: watch.Fact
-	frameConnected frameKind = 19 // the rank is connected to the others
-	frameAlive     frameKind = 20 // a sign of life of either
+	frameConnected frameKind = 19 // the rank is connected to its parent; back: all are
+	frameAlive     frameKind = 20 // a sign of life, of any end
 
 	// Between a process and an elastic rendezvous.
 	frameCome      frameKind = 24 // payload: comeMessage

@@ -70,7 +70,7 @@ func TestMalformedFrameFailsTheGroup(t *testing.T) {
 		"second open": frame{kind: frameOpen}.encode(),
 		"rank":        frame{kind: frameLeft, tag: 1 << 40}.encode(),
 		"failure":     frame{kind: frameFailed, tag: 0, payload: []byte{1}}.encode(),
-		"collective":  frame{kind: frameCollective, tag: 1, payload: []byte{1}}.encode(),
+		"collective":  frame{kind: frameCollective, tag: 0, payload: []byte{1}}.encode(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bs := group(t, 2)

@@ -109,6 +109,11 @@ func refusal(kind mscclgo.Kind, rank int, text string) watch.Fact {
 	return watch.About(toRendezvous, kind, rank, text)
 }
 
+// without is the refusal where a rank failed while the group formed.
+func without(rank int, format string, args ...any) watch.Fact {
+	return refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d, without which the group cannot form, ", rank)+fmt.Sprintf(format, args...))
+}
+
 // clip shortens s to at most n bytes.
 func clip(s string, n int) string {
 	if len(s) <= n {

@@ -52,7 +52,7 @@ func (b *Bootstrap) noteLost(p *peer) {
 // rehook connects this rank to the one from which it receives news, if it is not.
 // The caller holds b.mu.
 func (b *Bootstrap) rehook() {
-	if b.closing || b.failure != nil {
+	if b.closing || b.failure != nil || !b.linked {
 		return
 	}
 	if w := b.watchParent(b.rank); w >= 0 && b.peers[w].out == nil {
@@ -145,7 +145,7 @@ func (b *Bootstrap) farewell() {
 		}
 		nc, err := b.dialPeer(ctx, p)
 		if err == nil {
-			c := newConn(nc, p, true)
+			c := newConn(nc, &b.mu, p, true)
 			b.mu.Lock()
 			p.conns[c] = true
 			b.mu.Unlock()
@@ -163,7 +163,7 @@ func (b *Bootstrap) farewell() {
 func (b *Bootstrap) toTell() *peer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.failure != nil {
+	if b.failure != nil || !b.linked {
 		return nil
 	}
 	var next *peer

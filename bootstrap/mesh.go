@@ -34,7 +34,7 @@ func (b *Bootstrap) shake(raw net.Conn, known func() error) (func() error, error
 		if err := known(); err != nil {
 			return err
 		}
-		c = newConn(nc, b.peers[cl.from], false)
+		c = newConn(nc, &b.mu, b.peers[cl.from], false)
 		return b.admit(c)
 	})
 	if err != nil {
@@ -152,9 +152,22 @@ func (b *Bootstrap) serve(c *conn) {
 		if err == io.EOF {
 			text = fmt.Sprintf("its connection to rank %d ended without a goodbye: its process has ended", b.rank)
 		}
-		b.fail(b.failureOf(c.peer.rank, text))
+		if why := b.failureOf(c.peer.rank, text); !b.tooEarly(why) {
+			b.fail(why)
+		}
 	}
 	b.forget(c)
+}
+
+// tooEarly reports whether the ranks are not connected yet, as far as this one knows. Then the rendezvous knows better
+// why a connection broke, and begun is to know if it does not.
+func (b *Bootstrap) tooEarly(why watch.Fact) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.linked && b.early == nil {
+		b.early = &why
+	}
+	return !b.linked
 }
 
 // handle processes one frame that has come on c. An error ends the connection.
@@ -180,12 +193,6 @@ func (b *Bootstrap) handle(c *conn, f frame) error {
 			return err
 		}
 		b.calls.note(f.tag, p.rank, waits.Peers)
-	case frameAsk:
-		b.mu.Lock() // so that a rank which hangs there gives no sign
-		// The peer looks at the connection on which it asks, which need not be that on which this rank sends.
-		c.enqueue(frame{kind: frameAlive})
-		b.mu.Unlock()
-	case frameAlive: // that it came was counted
 	case frameGoodbye:
 		b.noteLeft(p.rank, "it said goodbye")
 	case frameLeft:
@@ -276,7 +283,7 @@ func (b *Bootstrap) runDial(p *peer) {
 	nc, err := b.dialPatiently(p)
 	var c *conn
 	if err == nil {
-		c = newConn(nc, p, true)
+		c = newConn(nc, &b.mu, p, true)
 		if err = b.admit(c); err != nil {
 			nc.Close()
 		}
@@ -287,8 +294,7 @@ func (b *Bootstrap) runDial(p *peer) {
 		if p.out == nil {
 			p.dialEnded(err)
 		}
-		// While the group forms, assemble knows what that means.
-		lost := b.linked && p.out == nil && p.rank == b.watchParent(b.rank)
+		lost := b.linked && p.out == nil && p.rank == b.watchParent(b.rank) // else assemble knows what that means
 		b.mu.Unlock()
 		if lost {
 			b.noteLost(p)

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func (c between) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.r
 // one is reached by other machines where they have reached the rendezvous.
 func TestLoopbackIsOfferedToNoOtherMachine(t *testing.T) {
 	join := func(rank int, local, remote, addr string) *member {
-		return newMember(rank, between{nil, local, remote}, joinMessage{addr: addr})
+		return &member{conn: newConn(between{nil, local, remote}, new(sync.Mutex), nil, false), rank: rank, join: joinMessage{addr: addr}}
 	}
 	for what, c := range map[string]struct {
 		members []*member

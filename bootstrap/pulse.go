@@ -2,13 +2,9 @@ package bootstrap
 
 import (
 	"fmt"
-	"maps"
-	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
@@ -19,11 +15,10 @@ const (
 	DefaultHeartbeatTimeout = 5 * time.Second
 
 	minHeartbeat = 100 * time.Millisecond
-	// beatShare is the part of the time-out after which a sign of life is sent, and looked
-	// for.
+	// beatShare is the part of the time-out after which the ends of a connection to a rendezvous ask
+	// each other for a sign of life, and askShare the part for two ranks that are connected.
 	beatShare = 10
-	// askShare is the part after which ranks that are connected ask each other for one.
-	askShare = 20
+	askShare  = 20
 	// quietShare is the part after which a rank that others wait for is suspected.
 	quietShare = 4
 )
@@ -51,59 +46,60 @@ func (s *silence) lasts(now time.Time, beats uint64, timeout time.Duration) bool
 	return now.Sub(s.heard) >= timeout
 }
 
-// A pulse is a rank's connection to the rendezvous, on which it gives signs of life once it
-// has joined, until it closes it.
-type pulse struct {
-	net.Conn
-	heard  atomic.Uint64 // signs of life of the rendezvous
-	silent atomic.Bool   // there were none for too long; then the connection is closed
-	stop   chan struct{}
-	once   sync.Once
+// A place is a process's connection to a rendezvous.
+type place struct {
+	*conn
+	heard  chan frame  // what the rendezvous says, until the connection ends
+	err    error       // why it ended, once heard is closed
+	silent atomic.Bool // the rendezvous gave no sign of life for too long
 }
 
-func newPulse(nc net.Conn) *pulse { return &pulse{Conn: nc, stop: make(chan struct{})} }
-
-// Close ends the signs of life too.
-func (p *pulse) Close() error {
-	p.once.Do(func() { close(p.stop) })
-	return p.Conn.Close()
+// serve passes on what the rendezvous says until the connection ends.
+func (p *place) serve() {
+	p.err = p.conn.serve(func(f frame) error {
+		select {
+		case p.heard <- f:
+			return nil
+		default:
+			return fmt.Errorf("a frame of kind %d too many", f.kind)
+		}
+	})
+	close(p.heard)
 }
 
-// beat gives signs of life, if they are to be given. The rendezvous has to give them if
-// hears is set.
-func (p *pulse) beat(timeout time.Duration, hears bool) {
-	if timeout <= 0 {
-		return
-	}
-	go func() {
-		tick := time.NewTicker(timeout / beatShare)
-		defer tick.Stop()
-		s := silence{far: elsewhere(p.Conn) != nil}
-		alive := frame{kind: frameAlive}.encode()
-		for {
-			select {
-			case <-p.stop:
-				return
-			case now := <-tick.C:
-				p.Conn.Write(alive) // the reader finds out if it cannot be sent
-				if hears && s.lasts(now, p.heard.Load(), timeout) {
-					p.silent.Store(true)
-					p.Conn.Close()
-					return
-				}
+// watch asks the rendezvous for signs of life, and ends the connection if there are none for the time-out.
+func (p *place) watch(timeout time.Duration) {
+	tick := time.NewTicker(timeout / beatShare)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.written:
+			return
+		case now := <-tick.C:
+			p.owner.Lock()
+			silent := p.ask(now, timeout)
+			p.owner.Unlock()
+			if silent {
+				p.silent.Store(true)
+				p.nc.Close()
 			}
 		}
-	}()
+	}
 }
 
-// readNews reads the next frame of the rendezvous that is not a sign of life.
-func (p *pulse) readNews() (frame, error) {
-	for {
-		f, err := readFrame(p.Conn)
-		if err != nil || f.kind != frameAlive {
-			return f, err
-		}
-		p.heard.Add(1)
+// newPlace begins to listen to a rendezvous.
+func newPlace(c *conn) *place {
+	p := &place{conn: c, heard: make(chan frame, 4)}
+	go p.serve()
+	return p
+}
+
+// close ends the connection when what is queued has been sent.
+func (p *place) close() {
+	p.endWithin(verdictPatience)
+	<-p.written
+	p.nc.Close()
+	for range p.heard {
 	}
 }
 
@@ -118,7 +114,6 @@ func (b *Bootstrap) watchNeighbours() {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	known := map[*conn]*silence{}
 	for {
 		select {
 		case <-b.life.Done():
@@ -126,11 +121,8 @@ func (b *Bootstrap) watchNeighbours() {
 		case <-b.failed:
 			return
 		case now := <-tick.C:
-			if b.look(now); timeout <= 0 {
-				continue
-			}
 			// A little later than a communicator, which knows more.
-			if rank := b.ask(now, known, timeout+every); rank >= 0 {
+			if rank := b.ask(now, timeout+every); rank >= 0 && timeout > 0 {
 				text := fmt.Sprintf("it has given no sign of life to rank %d for %v: it is stopped, its host hangs, or the network to it is down", b.rank, timeout+every)
 				if peer, since := b.lossy(); peer == rank && !since.IsZero() {
 					text += "; its host does not acknowledge what it is sent, as where large messages do not pass, since MTUs of interfaces and switches differ"
@@ -141,40 +133,24 @@ func (b *Bootstrap) watchNeighbours() {
 	}
 }
 
-// look looks whether the hosts of the peers acknowledge what they are sent.
-func (b *Bootstrap) look(now time.Time) {
+// ask looks whether the hosts of the peers acknowledge what they are sent, and asks the neighbours for signs of
+// life where those count. It returns one that is silent, or -1.
+func (b *Bootstrap) ask(now time.Time, timeout time.Duration) (silent int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	silent = -1
 	for _, p := range b.peers {
 		for c := range p.conns {
 			c.lossy = c.link.Look(c.nc, now)
 		}
-	}
-}
-
-// ask asks the neighbours, and returns one that is silent, or -1. known is what was known of
-// the connections at the call before.
-func (b *Bootstrap) ask(now time.Time, known map[*conn]*silence, timeout time.Duration) (silent int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	silent = -1
-	asked := map[*conn]bool{}
-	for _, p := range b.peers {
-		c := p.out
-		if b.closing || c == nil || !p.present() || b.watchParent(b.rank) != p.rank && b.watchParent(p.rank) != b.rank {
+		if p.out == nil || b.closing || b.options.HeartbeatTimeout <= 0 || !p.present() || b.watchParent(b.rank) != p.rank && b.watchParent(p.rank) != b.rank {
 			continue
 		}
-		asked[c] = true
-		if known[c] == nil {
-			known[c] = &silence{far: elsewhere(c.nc) != nil}
-		}
-		if known[c].lasts(now, c.signs.Load(), timeout) {
+		if p.out.ask(now, timeout) {
 			silent = p.rank
 		}
-		p.quiet = now.Sub(known[c].heard) >= timeout/quietShare
-		c.enqueue(frame{kind: frameAsk})
+		p.quiet = now.Sub(p.out.silence.heard) >= timeout/quietShare
 	}
-	maps.DeleteFunc(known, func(c *conn, _ *silence) bool { return !asked[c] })
 	return silent
 }
 
@@ -200,73 +176,43 @@ func (b *Bootstrap) isQuiet(rank int) bool {
 	return b.peers[rank].quiet
 }
 
-// errSilent is the error of a rank for a rendezvous on rank 0 that is silent.
-func (j *joiner) errSilent() error {
-	return mscclgo.Errorf(mscclgo.ErrRemote, opConnect, "rank 0, which holds the rendezvous at %s, has given no sign of life for %v: is it stopped?",
-		j.o.ID.Addr(), j.o.HeartbeatTimeout).At(j.o.Rank, 0)
-}
-
-// readMember reads the next frame of a rank that is not a sign of life.
-func (m *member) readMember() (frame, error) {
-	for {
-		f, err := readFrame(m.nc)
-		if err != nil || f.kind != frameAlive {
-			return f, err
-		}
-		m.beats.Add(1)
-	}
-}
-
-// alive sends a sign of life, unless the member does not take what was sent before.
-func (m *member) alive() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.ended && len(m.queue) == 0 {
-		m.queue = append(m.queue, frame{kind: frameAlive})
-		m.wake.Signal()
-	}
-}
-
-// watchOver has the rendezvous look for ranks that are silent, as often as the shortest
-// time-out of those that came needs. The caller holds r.mu.
-func (r *Rendezvous) watchOver(timeout time.Duration) {
-	every := timeout / beatShare
-	switch {
-	case timeout <= 0:
-	case r.looking == nil:
-		r.lookEvery = every
-		r.looking = time.AfterFunc(every, r.look)
-	case every < r.lookEvery:
-		r.lookEvery = every
-		r.looking.Reset(every)
-	}
-}
-
-// look gives all members a sign of life, and ends the group if one has given none for too
-// long.
+// look asks all members for a sign of life, and ends the group if one has given none for too long.
 func (r *Rendezvous) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.refused != nil || r.failure != nil || len(r.members) == 0 {
+	if r.over() || len(r.members) == 0 {
 		r.looking = nil
 		return
 	}
 	now := time.Now()
 	var quiet *member
 	for _, m := range r.members {
-		m.alive()
-		if m.join.silence > 0 && m.silence.lasts(now, m.beats.Load(), m.join.silence) && (quiet == nil || m.silence.heard.Before(quiet.silence.heard)) {
+		timeout := m.join.silence
+		if timeout == 0 {
+			timeout = DefaultHeartbeatTimeout // so that it is known who lives when the time is up
+		}
+		if m.ask(now, timeout) && m.join.silence > 0 && (quiet == nil || m.silence.heard.Before(quiet.silence.heard)) {
 			quiet = m
 		}
 	}
 	r.looking.Reset(r.lookEvery)
-	if quiet == nil {
-		return
+	if quiet != nil {
+		r.refuse(without(quiet.rank, "has given no sign of life for %v: its process, at %s, is stopped, or its host is silent", quiet.join.silence, quiet.join.addr))
 	}
-	text := fmt.Sprintf("has given no sign of life for %v: its process, at %s, is stopped, or its host is silent", quiet.join.silence, quiet.join.addr)
-	if r.table == nil {
-		r.refuse(refusal(mscclgo.ErrRemote, quiet.rank, fmt.Sprintf("rank %d, without which the group cannot form, %s", quiet.rank, text)))
-	} else {
-		r.fail(watch.Lost(toRendezvous, quiet.rank, "before the ranks were connected it "+text))
+}
+
+// lookAfter has look called as often as the time-out of a member needs. The caller holds r.mu.
+func (r *Rendezvous) lookAfter(m *member) {
+	every := DefaultHeartbeatTimeout / beatShare
+	if m.join.silence > 0 {
+		every = m.join.silence / beatShare
+	}
+	switch {
+	case r.looking == nil:
+		r.lookEvery = every
+		r.looking = time.AfterFunc(every, r.look)
+	case every < r.lookEvery:
+		r.lookEvery = every
+		r.looking.Reset(every)
 	}
 }

@@ -181,7 +181,7 @@ func TestNeighboursWithTwoConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own[rank] = newConn(nc, peer, true)
+		own[rank] = newConn(nc, &b.mu, peer, true)
 		if err := b.admit(own[rank]); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,12 @@ func TestSilentRendezvous(t *testing.T) {
 	id := newID([]string{"127.0.0.1"}, uint16(ln.Addr().(*net.TCPAddr).Port), true)
 	r := serveRendezvous(ln, id, quiet)
 	defer r.Close()
-	r.looking = time.AfterFunc(0, func() {}) // it never looks
+	go func() { // it hangs once both have come
+		await(t, "they come", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.members) == 2 })
+		r.mu.Lock()
+		time.Sleep(3 * time.Second)
+		r.mu.Unlock()
+	}()
 	bs, errs := connectAll(testContext(t), []Options{{Rank: 1, Size: 3, ID: id, HeartbeatTimeout: time.Second}, {Rank: 2, Size: 3, ID: id, HeartbeatTimeout: time.Second}})
 	closeAll(bs)
 	wantCulprit(t, errs, mscclgo.ErrRemote, 0)

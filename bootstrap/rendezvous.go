@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -18,8 +20,8 @@ import (
 
 // A Rendezvous is where the ranks of one group find each other. Each rank sends
 // its number, the world size and its own address. When the last has come, all
-// receive the table of addresses. Until a rank is connected to the others it hears
-// from the Rendezvous if one of them fails; then the group no longer needs it.
+// receive the table of addresses, and connect to each other. When all have, or one of them
+// fails before that, the Rendezvous says so to all; then the group no longer needs it.
 //
 // [Connect] on rank 0 opens one for an id from [NewUniqueID] or the environment. A
 // launcher, or a rank 0 that can pass its id to the others by other means, opens
@@ -45,23 +47,22 @@ type Rendezvous struct {
 	largest int             // of the world sizes that ranks came with
 	tls     bool            // whether that rank encrypts
 	first   int             // that rank
-	members map[int]*member // that came, and have neither left nor connected
+	members map[int]*member // that came, and have not left, until all are connected
 	lost    map[int]*time.Timer
-	table   []byte         // set when the group is complete
+	table   []byte         // set when all have come
 	addrs   []string       // what is in it
-	refused *watch.Fact    // set when the group can no longer form
+	refused *watch.Fact    // why the group cannot form
 	gaveUp  time.Time      // when refused was set
-	told    map[int]bool   // the ranks that heard the refusal
-	failure *watch.Fact    // of a complete group that did not connect
-	met     [][16]byte     // the processes of the last group that was complete, by rank
+	heard   map[int]bool   // the ranks that were sent it
+	changed chan struct{}  // closed and replaced when heard changes
+	met     [][16]byte     // the processes of the last group of which all had come, by rank
 	ended   map[int]string // of those, how the ones ended that were connected
-	timer   *time.Timer
+	timer   *time.Timer    // calls expire
+	expires time.Time
 	looking *time.Timer // for ranks that are silent, while there are members
 	// lookEvery is how often, once that has begun.
 	lookEvery time.Duration
-	expires   time.Time
-	changed   chan struct{} // closed and replaced when told changes
-	over      chan struct{} // closed when no rank needs it any more; each group has its own
+	done      chan struct{} // closed when no rank needs it any more; each group has its own
 	closed    bool
 }
 
@@ -144,7 +145,7 @@ func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendez
 func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous {
 	r := &Rendezvous{
 		id: id, log: logger(log), member: id.member(handshake.Either),
-		members: map[int]*member{}, lost: map[int]*time.Timer{}, told: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
+		members: map[int]*member{}, lost: map[int]*time.Timer{}, heard: map[int]bool{}, changed: make(chan struct{}), done: make(chan struct{}),
 		ended: map[int]string{}, used: handshake.Descriptors(),
 	}
 	r.acc = handshake.NewAcceptor("bootstrap", r.log, r.shake, ln)
@@ -160,16 +161,7 @@ func (r *Rendezvous) ID() UniqueID { return r.id }
 func (r *Rendezvous) Over() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.over
-}
-
-// finish closes over. The caller holds r.mu.
-func (r *Rendezvous) finish() {
-	select {
-	case <-r.over:
-	default:
-		close(r.over)
-	}
+	return r.done
 }
 
 // Close stops listening. Ranks that still wait for others get an ErrAborted. It
@@ -180,28 +172,17 @@ func (r *Rendezvous) Close() error {
 	}
 	r.acc.Stop()
 	r.mu.Lock()
-	why := refusal(mscclgo.ErrAborted, mscclgo.NoRank, "the rendezvous was closed before all ranks had come")
+	why := refusal(mscclgo.ErrAborted, mscclgo.NoRank, "the rendezvous was closed before all ranks had come and were connected")
 	if r.id.hosted {
-		why = refusal(mscclgo.ErrAborted, 0, "rank 0, which holds the rendezvous, left before all ranks had come")
+		why = refusal(mscclgo.ErrAborted, 0, "rank 0, which holds the rendezvous, left before all ranks had come and were connected")
 	}
 	r.refuse(why)
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-	for _, t := range r.lost {
-		t.Stop()
-	}
-	if r.looking != nil {
-		r.looking.Stop()
-	}
-	for _, m := range r.members {
-		if r.table != nil && r.failure == nil {
-			m.send(frame{kind: frameGoodbye}) // the ranks go on without it
+	for _, t := range append(slices.Collect(maps.Values(r.lost)), r.timer, r.looking) {
+		if t != nil {
+			t.Stop()
 		}
-		m.end()
 	}
 	r.closed = true
-	r.finish()
 	r.mu.Unlock()
 	r.acc.Wait()
 	return nil
@@ -238,5 +219,6 @@ func (r *Rendezvous) shake(raw net.Conn, _ func() error) (func() error, error) {
 		return nil, fmt.Errorf("rank %d: %w", rank, err)
 	}
 	nc.SetDeadline(time.Time{})
-	return func() error { r.serve(newMember(rank, nc, join)); return nil }, nil
+	m := &member{conn: newConn(nc, &r.mu, nil, false), rank: rank, join: join, until: time.Now().Add(join.left)}
+	return func() error { r.serve(m); return nil }, nil
 }

@@ -21,13 +21,11 @@ func (b *Bootstrap) report(f watch.Fact) {
 }
 
 // report tells this process's launcher which rank kept the group from forming, which may have ended well.
-func (j *joiner) report(v watch.Fact) {
-	if v.Kind != mscclgo.ErrRemote || v.Peer() == mscclgo.NoRank || v.Peer() == j.o.Rank {
-		return
+func (o Options) report(v watch.Fact) {
+	if culprit := v.Culprit(); v.Kind == mscclgo.ErrRemote && culprit != toRendezvous && culprit != o.Rank {
+		lastFailed.Store(&o.ID.group)
+		watch.Send(watch.Report{Group: o.ID.group, Rank: uint32(culprit), Text: v.Text})
 	}
-	group := j.o.ID.group
-	lastFailed.Store(&group)
-	watch.Send(watch.Report{Group: group, Rank: uint32(v.Peer()), Text: v.Text})
 }
 
 // takeBack has the launcher forget why the group failed before, now that all its ranks have met
