@@ -100,7 +100,11 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 type source struct {
 	name string // for messages
 	text []byte // nil for a file of this package
+	move string // MOVE of moves.cu
 }
+
+// moves returns the kernels of a collective that reduces nothing.
+func moves(move string) source { return source{name: "moves.cu", move: move} }
 
 //go:embed kernels/*.cu
 var kernelFiles embed.FS

@@ -10,8 +10,10 @@ import (
 // direct moves or reduces the parts between two barriers, each straight to its place, or by a rank that passes it on.
 type direct struct{ traits }
 
-// directly returns the algorithm direct, or another of a name that is done like it.
-func directly(name string) *direct { return &direct{traits{name: name, kernel: name}} }
+var straight = &direct{traits{name: "direct", kernel: "direct"}}
+
+// relayed is a broadcast by ranks that pass on the shares which the root gives them.
+var relayed = &direct{traits{name: "relayed", kernel: "relayed", source: source{name: "broadcast.cu"}}}
 
 func (a *direct) reach(k Kind) reach {
 	switch {
@@ -30,18 +32,17 @@ func (a *direct) launch(r *Runner, c *Call, k launchable, in, out devicecode.Pee
 	if c.Kind.Reduces() {
 		work = r.shard(c)
 	}
-	return r.plain(c, k, c.blocks(work, 16, k.fit), in, out, c.Kind.spec().strided)
+	return r.plain(c, k, c.blocks(work, 16, k.fit), in, out)
 }
 
-// plain returns a launch of so many blocks of a kernel that takes the memories, the bytes of a part, the root if
-// there is one, and if it is strided how far the parts lie apart.
-func (r *Runner) plain(c *Call, k launchable, blocks int, in, out devicecode.PeerMemory, strided bool) launch {
+// plain returns a launch of so many blocks of a kernel that takes the memories, the bytes of a part and the root, and
+// if it reduces nothing, how far the parts lie apart.
+func (r *Runner) plain(c *Call, k launchable, blocks int, in, out devicecode.PeerMemory) launch {
 	args := []any{r.group, in, out, c.part()}
-	if c.Kind.Rooted() {
+	if !c.Kind.Reduces() {
+		args = append(args, uint32(c.Root), cmp.Or(c.stride, c.part()))
+	} else if c.Kind.Rooted() {
 		args = append(args, uint32(c.Root))
-	}
-	if strided {
-		args = append(args, cmp.Or(c.stride, c.part()))
 	}
 	return launch{kernel: k.kernel, shape: r.grid(c, blocks), args: args}
 }

@@ -18,7 +18,11 @@ import (
 // operation if the collective reduces. name is the unit's own.
 func (c *Call) unit(t *traits) (src source, o devicecode.Options, name string) {
 	src = c.Kind.source(t)
-	if !c.Kind.Reduces() {
+	switch {
+	case src.move != "":
+		o.Defines = []string{"MOVE=" + src.move}
+		return src, o, src.name + " " + src.move
+	case !c.Kind.Reduces():
 		return src, o, src.name
 	}
 	o.Defines = []string{"ELEMENT=" + typeSpecs[c.Type].device, "OPERATION=" + opSpecs[c.Op].device}

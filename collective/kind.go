@@ -48,8 +48,6 @@ type spec struct {
 	rooted     bool   // one rank is the root
 	scattered  bool   // the input has a part for each rank
 	gathered   bool   // the output has a part of each rank
-	strided    bool   // kernels that reach outputs take how far the parts of an input lie apart
-	spread     bool   // kernels of packets take how far the parts of an output, or of an input, lie apart
 	source     source // of the kernels
 	bus        func(n float64) float64
 	algorithms []algorithm
@@ -66,41 +64,41 @@ var specs = [...]spec{
 		algorithms: []algorithm{
 			packet("oneShotLL8", payloadLL8, whole), packet("oneShotLL16", payloadLL16, whole), packet("oneShotLL128", payloadLL128, whole),
 			packet("twoShotLL16", payloadLL16, twoShards), packet("twoShotLL128", payloadLL128, twoShards),
-			directly("direct"), push("pushed"), aroundRing, stagedSums,
+			straight, push("pushed"), aroundRing, stagedSums,
 			betweenHosts("hier", "hier"), betweenHosts(hierRing, hierRing), betweenHosts(hierTree, hierTree),
 		},
 		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
 	},
 	AllGather: {
-		name: "all-gather", inPlace: true, gathered: true, spread: true, source: source{name: "allgather.cu"},
+		name: "all-gather", inPlace: true, gathered: true, source: moves("AllGather"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: withPackets(directly("direct"), bulkCopies, ports, byRails("railGather")),
+		algorithms: withPackets(straight, bulkCopies, ports, byRails("railGather")),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	ReduceScatter: {
 		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
 		source:     source{name: "reducescatter.cu"},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: withPackets(directly("direct"), push("pushedScatter"), betweenHosts("hier", "hierScatter")),
+		algorithms: withPackets(straight, push("pushedScatter"), betweenHosts("hier", "hierScatter")),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
-		name: "all-to-all", scattered: true, gathered: true, strided: true, source: source{name: "alltoall.cu"},
+		name: "all-to-all", scattered: true, gathered: true, source: moves("AllToAll"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: withPackets(directly("direct"), bulkCopies, ports, byRoutes("routedAllToAll")),
+		algorithms: withPackets(straight, bulkCopies, ports, byRoutes("routedAllToAll")),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	SendReceive: {
-		name: "send-receive", source: source{name: "sendrecv.cu"},
+		name: "send-receive", source: moves("SendReceive"),
 		bus:        func(float64) float64 { return 1 },
-		algorithms: withPackets(directly("direct"), bulkCopies, ports),
+		algorithms: withPackets(straight, bulkCopies, ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
 	},
 	Broadcast: {
-		name: "broadcast", inPlace: true, rooted: true, source: source{name: "broadcast.cu"},
+		name: "broadcast", inPlace: true, rooted: true, source: moves("Broadcast"),
 		bus: func(float64) float64 { return 1 },
 		algorithms: withPackets(
-			directly("direct"), packet("relayedLL128", payloadLL128, relayShare), directly("relayed"),
+			straight, relayedPackets, relayed,
 			bulkCopies, ports, byRails("railBroadcast"),
 		),
 		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
@@ -109,7 +107,7 @@ var specs = [...]spec{
 		name: "reduce", reduces: true, inPlace: true, rooted: true, source: source{name: "reduce.cu"},
 		bus: func(float64) float64 { return 1 },
 		algorithms: withPackets(
-			directly("direct"), packet("twoShotLL128", payloadLL128, twoShards), push("pushedReduce"), betweenHosts("hier", "hierReduce"),
+			straight, packet("twoShotLL128", payloadLL128, twoShards), push("pushedReduce"), betweenHosts("hier", "hierReduce"),
 		),
 		sources: func(rank, _, ranks, root int) ([]int, int) {
 			if rank != root {
@@ -119,7 +117,7 @@ var specs = [...]spec{
 		},
 	},
 	Gather: {
-		name: "gather", rooted: true, gathered: true, spread: true, source: source{name: "gather.cu"},
+		name: "gather", rooted: true, gathered: true, source: moves("Gather"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: withPackets(throughSlots, ports, byRoutes("routedGather")),
 		sources: func(rank, part, _, root int) ([]int, int) {
@@ -130,7 +128,7 @@ var specs = [...]spec{
 		},
 	},
 	Scatter: {
-		name: "scatter", rooted: true, scattered: true, spread: true, source: source{name: "scatter.cu"},
+		name: "scatter", rooted: true, scattered: true, source: moves("Scatter"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: withPackets(throughSlots, ports, byRoutes("routedScatter")),
 		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },

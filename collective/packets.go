@@ -34,6 +34,13 @@ func packet(name string, payload uint64, s split) *packets {
 	return &packets{traits{name: name, kernel: name, warps: payload == payloadLL128}, payload, s}
 }
 
+// relayedPackets is a broadcast by ranks that pass on the packets which the root gives them.
+var relayedPackets = func() *packets {
+	a := packet("relayedLL128", payloadLL128, relayShare)
+	a.source = relayed.source
+	return a
+}()
+
 // withPackets returns the algorithms with packets that all collectives but the all-reduce share, and others.
 func withPackets(others ...algorithm) []algorithm {
 	return append([]algorithm{
@@ -96,5 +103,5 @@ func (a *packets) launch(r *Runner, c *Call, k launchable, in, out devicecode.Pe
 	if a.split == twoShards {
 		work = r.shard(c)
 	}
-	return r.plain(c, k, c.blocks(work, perThread, k.fit), in, out, c.Kind.spec().spread)
+	return r.plain(c, k, c.blocks(work, perThread, k.fit), in, out)
 }

@@ -83,7 +83,7 @@ func TestFailsWhileCompiling(t *testing.T) {
 		}
 		<-comm.Done() // the compiler has no time at all
 		call := Call{Kind: AllReduce, Type: F32, Op: Sum}
-		src, options, unit := call.unit(directly("direct").about())
+		src, options, unit := call.unit(straight.about())
 		runner.mu.Lock()
 		_, err = runner.kernelOf(ctx, src, options, unit, "direct", 32)
 		runner.mu.Unlock()
@@ -363,7 +363,7 @@ func TestPartTogether(t *testing.T) {
 
 // TestBrokenKernels sees the compiler's message.
 func TestBrokenKernels(t *testing.T) {
-	broken := source{"allreduce.cu", []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")}
+	broken := source{name: "allreduce.cu", text: []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")}
 	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := New(ctx, comm, Options{})
 		if err != nil {

@@ -133,8 +133,8 @@ func (r *Runner) chooseLines(c *Call) (Choice, bool) {
 	if err != nil || r.capacity(payloadLL128)*payloadLL128 < r.staging.lines {
 		return Choice{}, false
 	}
-	// Pieces of their parts do not lie in a row.
-	if spec := c.Kind.spec(); (spec.scattered || spec.gathered) && !spec.spread && a.(mapped).piece(r, c) < c.part() {
+	// An all-to-all goes so in one piece, or through stagings.
+	if c.Kind == AllToAll && a.(mapped).piece(r, c) < c.part() {
 		return Choice{}, false
 	}
 	return linesChoice, true

@@ -22,7 +22,7 @@ func TestCompilersAtATime(t *testing.T) {
 	t.Setenv("MSCCLGO_CACHE", filepath.Join(dir, "cache"))
 	var units []unit
 	for i := range 3 * runtime.GOMAXPROCS(0) {
-		units = append(units, unit{source: source{"k.cu", fmt.Appendf(nil, `extern "C" __global__ void k%d() {}`, i)}})
+		units = append(units, unit{source: source{name: "k.cu", text: fmt.Appendf(nil, `extern "C" __global__ void k%d() {}`, i)}})
 	}
 	if err := compileAll(t.Context(), devicecode.ArchEmu, units, func() {}); err != nil {
 		t.Fatal(err)
@@ -69,9 +69,9 @@ func TestPrecompileAll(t *testing.T) {
 		o    PrecompileOptions
 		want int
 	}{
-		{PrecompileOptions{Kinds: []Kind{Broadcast}, Ranks: []int{2, 3, 4}}, 3},
-		{PrecompileOptions{Kinds: []Kind{Broadcast}, Ranks: []int{2, 8, 72, 73, 1000}}, 9},
-		{PrecompileOptions{Kinds: []Kind{Broadcast}, Ranks: []int{2}, SeveralHosts: true}, 4},
+		{PrecompileOptions{Kinds: []Kind{Broadcast}, Ranks: []int{2, 3, 4}}, 4},
+		{PrecompileOptions{Kinds: []Kind{Broadcast}, Ranks: []int{2, 8, 72, 73, 1000}}, 12},
+		{PrecompileOptions{Kinds: []Kind{Broadcast}, Ranks: []int{2}, SeveralHosts: true}, 5},
 		{PrecompileOptions{Kinds: []Kind{AllReduce}, Types: []Type{F16, U8}, Ops: []Op{Sum, Avg}, Ranks: []int{2}}, 4*3 + 2},
 	} {
 		if units, err := c.o.units(); err != nil || len(units) != c.want {

@@ -1,37 +1,10 @@
-// Broadcasts: the root's data goes to all ranks. Any size and alignment; in place
+// Broadcasts that ranks pass on: the root's data goes to all ranks. Any size and alignment; in place
 // or not.
 #include <mscclgo/collective.cuh>
 
 using namespace mscclgo;
 
 namespace {
-
-// Packets: one trip. An inbox must hold the data. The barrier costs no extra trip, since its flags
-// travel beside the first packets. After it all ranks have begun the call, as inboxes in turns
-// need.
-template <class Packet>
-MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
-                            uint32_t root) {
-  Inboxes<Packet> inboxes(group);
-  Packing<Packet> packing(in, out, bytes);
-  bool sender = group.rank == root;
-  auto load = [&](uint32_t i) { return sender ? packing.load({in, i}) : Piece<Packet>{}; };
-  auto send = [&](uint32_t i, const Piece<Packet>& piece) {
-    if (!sender) return;
-    inboxes.sendToAll(i, piece);
-    if (out != in) packing.store({out, i}, piece);
-  };
-  auto receive = [&](uint32_t i) {
-    if (sender) return true;
-    Piece<Packet> piece;
-    if (!inboxes.receive(root, i, piece)) return false;
-    packing.store({out, i}, piece);
-    return true;
-  };
-  inboxes.sendFirst(packing.packets(), load, send);
-  if (inboxes.relaxedBarrier() != WaitResult::Done) return;
-  if (inboxes.goOn(packing.packets(), load, send, receive)) inboxes.end();
-}
 
 // Relays number the ranks from the root on: place 0 is the root, and the ranks at places 1 to
 // `others` have a share of the data each. The root sends a share to its rank alone, and this passes
@@ -55,7 +28,7 @@ struct Relays {
 // relayedPackets: two trips. The shares' packets alternate: packet i is of the share of place 1 + i
 // % others, and has number i / others in inboxes: first in the relay's, from the root, and then in
 // the others', from the relay. An inbox must hold a share. A relay joins the barrier before it
-// waits for its first packets; see packets().
+// waits for its first packets; see moves.cu.
 template <class Packet>
 MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                                    uint32_t root) {
@@ -102,34 +75,14 @@ MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, 
 
 }  // namespace
 
-// in and out hold each rank's buffers, of `bytes` bytes; only the root's in is
-// read.
+// in and out hold each rank's buffers, of `bytes` bytes; only the root's in is read.
 #define PARAMETERS                                                                  \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
-      __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root
+      __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root, uint64_t
 
-#define PACKET_KERNEL(name, algorithm, Packet)                                                            \
-  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                                \
-    algorithm<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root); \
-  }
-PACKET_KERNEL(LL8, packets, LL8Packet)
-PACKET_KERNEL(LL16, packets, LL16Packet)
-PACKET_KERNEL(LL128, packets, LL128Packet)
-PACKET_KERNEL(relayedLL128, relayedPackets, LL128Packet)
-
-// direct: the root writes into all outputs, between two barriers. Its links carry
-// the data n - 1 times.
-extern "C" __global__ void direct(PARAMETERS) {
-  awaitPrevious();
-  if (group.relaxedBarrier() != WaitResult::Done) return;  // all outputs may be written
-  if (group.rank == root) {
-    const uint8_t* mine = in.of<const uint8_t>(root);
-    forEachRank(group, [&](uint32_t to, uint32_t thread, uint32_t threads) {
-      uint8_t* theirs = out.of<uint8_t>(to);
-      if (theirs != mine) copy(theirs, mine, bytes, thread, threads);
-    });
-  }
-  group.barrier();  // all outputs are written
+extern "C" __global__ void __launch_bounds__(1024, 1) relayedLL128(PARAMETERS) {
+  relayedPackets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes,
+                              root);
 }
 
 // relayed: the root writes the shares into the outputs of their relays, and these write them into
