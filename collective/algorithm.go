@@ -44,6 +44,7 @@ type traits struct {
 	between bool   // it is for ranks on several hosts
 	narrow  bool   // sums are kept in the elements' type
 	warps   bool   // it is done by whole warps
+	shared  bool   // its blocks share their port channels
 	// blocks is the fewest blocks that the kernel may have where not 1: some have another task than others. threads
 	// is the most threads of a block, where not 1024.
 	blocks, threads int

@@ -132,9 +132,7 @@ func (l *linkRules) choices(k Kind, bytes uint64, grid Choice) (all []Choice) {
 			continue
 		}
 		blocks := grid.Blocks
-		switch a.(type) {
-		case mapped, *rails, *routes:
-		default:
+		if k.ByHost(name) && !a.about().shared {
 			blocks = min(blocks, ringBlocks)
 		}
 		all = append(all, Choice{name, blocks, min(grid.Threads, a.about().mostThreads())})

@@ -68,6 +68,6 @@ func (r *Runner) throughPosts(ctx context.Context, b spansBetween, choice Choice
 	to, from, stores := k.place(b, outbox.Ptr()+gpu.Ptr(ranks*postsOfPair*post))
 	return launch{kernel: k.kernel, shape: gpu.Blocks(int(min(max(ranks-1, 1), postBlocks, uint64(k.fit))), choice.Threads), args: []any{
 		h.handles(0), outbox, h.buffers[postsInbox], h.buffers[postsCounts], post, uint32(r.comm.Rank()), uint32(ranks),
-		to, from, b.in, b.out, b.typ.device(), false,
+		to, from, b.in, b.out, b.typ.device(),
 	}, before: stores}, nil
 }

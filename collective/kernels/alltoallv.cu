@@ -362,7 +362,6 @@ struct Posted : Posts {  // whose inbox begins with two words for each rank, zer
   uint64_t* numbers;     // of the calls: to each rank, and then from each; the word to
                          // itself is the word for reportOnce
   uint32_t type;         // as for Elements::of
-  bool quiet;            // ranks agree on which parts there are
 
   // If a rank has no part for a peer, or expects none from it, it says so, since the peer might
   // wait for data or for answers: by a word before the peer's posts, on the channel for them. The
@@ -459,7 +458,7 @@ struct Posted : Posts {  // whose inbox begins with two words for each rank, zer
     uint64_t sending = numbers[to], receiving = numbers[ranks + from];
     for (; sent < sends && sent < kPosts; ++sent)
       if (!this->send(to, in, send, sent, sending)) return false;
-    bool none = !quiet && (sends == 0 || receives == 0);
+    bool none = sends == 0 || receives == 0;
     if (none && !blockAll(threadIdx.x != 0 || tell(to, send, from, receive, sending))) return false;
     for (uint64_t got = 0; got < receives || sent < sends; ++got) {
       if (got < receives && !this->receive(from, out, receive, got, receiving)) return false;
@@ -526,10 +525,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
 extern "C" __global__ void __launch_bounds__(512, 1)
     posts(const PortChannelHandle* channels, uint8_t* outbox, const uint8_t* inbox, uint64_t* numbers,
           uint64_t postBytes, uint32_t rank, uint32_t ranks, __grid_constant__ const Parts sends,
-          __grid_constant__ const Parts receives, const uint8_t* in, uint8_t* out, uint32_t type,
-          bool quiet) {
-  Posted call{
-      {channels, outbox, inbox, 2 * ranks * sizeof(uint64_t), postBytes, rank, ranks}, numbers, type, quiet};
+          __grid_constant__ const Parts receives, const uint8_t* in, uint8_t* out, uint32_t type) {
+  Posted call{{channels, outbox, inbox, 2 * ranks * sizeof(uint64_t), postBytes, rank, ranks}, numbers, type};
   const uint8_t* src = in + sends.of(rank).at;
   uint8_t* dst = out + receives.of(rank).at;
   if (src != dst) copy(dst, src, sends.of(rank).bytes, uint32_t(firstThread()), uint32_t(allThreads()));
