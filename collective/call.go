@@ -85,8 +85,12 @@ func (c *Call) checkNames() error {
 	return nil
 }
 
-// checkSize returns the bytes of a call's input and output, of all their parts.
+// checkSize returns the bytes of a call's input and output, of all their parts, or what is wrong with its names or
+// its count.
 func (c *Call) checkSize(ranks int) (in, out uint64, err error) {
+	if err := c.checkNames(); err != nil {
+		return 0, 0, err
+	}
 	overflow, part := bits.Mul64(c.Count, uint64(c.Type.Size()))
 	overIn, in := bits.Mul64(part, uint64(c.Kind.InParts(ranks)))
 	overOut, out := bits.Mul64(part, uint64(c.Kind.OutParts(ranks)))
@@ -109,9 +113,6 @@ func (c Choice) checkShape(a algorithm) error {
 
 // check returns the algorithm of a call, or the error of an invalid call.
 func (r *Runner) check(c *Call) (algorithm, error) {
-	if err := c.checkNames(); err != nil {
-		return nil, err
-	}
 	ranks := r.comm.Size()
 	in, out, err := c.checkSize(ranks)
 	if err != nil {
@@ -146,13 +147,13 @@ func (r *Runner) check(c *Call) (algorithm, error) {
 		}
 	}
 	a, err := c.Kind.algorithm(c.Algorithm)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = c.checkShape(a)
 	}
-	if err := c.checkShape(a); err != nil {
-		return nil, err
+	if err == nil {
+		err = r.fit(c, a)
 	}
-	return a, r.fit(c, a)
+	return a, err
 }
 
 // checkMemory returns the error of a memory that cannot hold so many bytes of a call.
@@ -186,15 +187,12 @@ func (r *Runner) Fits(c Call) error {
 	if err := r.made("collective: fit " + c.String()); err != nil {
 		return err
 	}
-	if err := c.checkNames(); err != nil {
-		return r.invalid(&c, "fit", err)
-	}
-	if _, _, err := c.checkSize(r.comm.Size()); err != nil {
-		return r.invalid(&c, "fit", err)
-	}
-	a, err := c.Kind.algorithm(c.Algorithm)
+	_, _, err := c.checkSize(r.comm.Size())
 	if err == nil {
-		err = r.fit(&c, a)
+		var a algorithm
+		if a, err = c.Kind.algorithm(c.Algorithm); err == nil {
+			err = r.fit(&c, a)
+		}
 	}
 	if err != nil {
 		return r.invalid(&c, "fit", err)
@@ -238,15 +236,11 @@ func (c *Call) sumsGrow() uint64 {
 //
 // Errors: ErrUnsupported where no rule is for it.
 func (r *Runner) Choose(c Call) (Choice, error) {
-	err := r.made("collective: choose " + c.String())
-	if err != nil {
+	if err := r.made("collective: choose " + c.String()); err != nil {
 		return Choice{}, err
 	}
-	err = c.checkNames()
-	if err == nil {
-		_, _, err = c.checkSize(r.comm.Size())
-	}
 	var choice Choice
+	_, _, err := c.checkSize(r.comm.Size())
 	if err == nil {
 		choice, err = r.choose(&c)
 	}

@@ -256,18 +256,15 @@ func (r *Runner) newCall(key callKey) (*anyCall, error) {
 	c, rank, ranks := &a.call, r.comm.Rank(), r.comm.Size()
 	text := c.String()
 	a.orderedCall = orderedCall{op: "collective: " + text, description: text + r.name, queue: a.run}
-	if err := c.checkNames(); err != nil {
-		return nil, err
+	_, _, err := c.checkSize(ranks)
+	if err == nil && c.Kind.Rooted() && (c.Root < 0 || c.Root >= ranks) {
+		err = fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
 	}
-	if c.Kind.Rooted() && (c.Root < 0 || c.Root >= ranks) {
-		return nil, fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
-	}
-	if _, _, err := c.checkSize(ranks); err != nil || c.Count == 0 {
+	if err != nil || c.Count == 0 {
 		return a, err
 	}
 	in, out := c.holds(rank, ranks)
 	a.inBytes, a.outBytes = c.part()*uint64(in), c.part()*uint64(out)
-	var err error
 	if c.Choice, a.algorithm, err = r.chooseUnprepared(c); err == nil {
 		err = c.checkShape(a.algorithm)
 	}
