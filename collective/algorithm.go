@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"embed"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -39,12 +38,12 @@ type mapped interface {
 type traits struct {
 	name    string // as the user writes it
 	kernel  string
-	source  source // of the kernel, if not the kind's
-	hosts   bool   // the ranks may be on several hosts
-	between bool   // it is for ranks on several hosts
-	narrow  bool   // sums are kept in the elements' type
-	warps   bool   // it is done by whole warps
-	shared  bool   // its blocks share their port channels
+	unit    unit // of the kernel, if not the kind's
+	hosts   bool // the ranks may be on several hosts
+	between bool // it is for ranks on several hosts
+	narrow  bool // sums are kept in the elements' type
+	warps   bool // it is done by whole warps
+	shared  bool // its blocks share their port channels
 	// blocks is the fewest blocks that the kernel may have where not 1: some have another task than others. threads
 	// is the most threads of a block, where not 1024.
 	blocks, threads int
@@ -95,36 +94,6 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 	}
 	in, out := r.peers(c)
 	return m.launch(r, c, k, in, out), nil
-}
-
-// source is a file of kernels.
-type source struct {
-	name string // for messages
-	text []byte // nil for a file of this package
-	move string // MOVE of moves.cu
-}
-
-// moves returns the kernels of a collective that reduces nothing.
-func moves(move string) source { return source{name: "moves.cu", move: move} }
-
-//go:embed kernels/*.cu
-var kernelFiles embed.FS
-
-// bytes returns the file.
-func (s source) bytes() []byte {
-	if s.text != nil {
-		return s.text
-	}
-	text, _ := kernelFiles.ReadFile("kernels/" + s.name) // which is there
-	return text
-}
-
-// source returns where an algorithm's kernel is.
-func (k Kind) source(t *traits) source {
-	if t.source.name != "" {
-		return t.source
-	}
-	return k.spec().source
 }
 
 // divideUp returns a / b, rounded up, for any a.

@@ -11,7 +11,7 @@ import (
 // bulk moves the parts by the multiprocessors' copy engines, each straight to its place.
 type bulk struct{ traits }
 
-var bulkCopies = &bulk{traits{name: "bulk", kernel: "bulk", source: source{name: "bulk.cu"}}}
+var bulkCopies = &bulk{traits{name: "bulk", kernel: "bulk", unit: file("bulk.cu")}}
 
 const bulkLeast = 16 << 10 // bytes that are worth a block
 
@@ -40,11 +40,11 @@ func (r *Runner) fitRing() bulkRing {
 func (a *bulk) reach(Kind) reach { return reachOutputs }
 
 func (a *bulk) load(ctx context.Context, r *Runner, c *Call) (launchable, error) {
-	src, options, unit := c.unit(&a.traits)
+	u := a.unit
 	if r.rings.stages != defaultBulkRing.stages {
-		options.Defines = append(options.Defines, fmt.Sprintf("STAGES=%d", r.rings.stages))
+		u.options.Defines = []string{fmt.Sprintf("STAGES=%d", r.rings.stages)}
 	}
-	return r.kernelWith(ctx, src, options, unit, a.kernel, c.Threads, r.fitRing().bytes())
+	return r.kernelOf(ctx, u, a.kernel, c.Threads, r.fitRing().bytes())
 }
 
 func (a *bulk) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {

@@ -13,7 +13,7 @@ type direct struct{ traits }
 var straight = &direct{traits{name: "direct", kernel: "direct"}}
 
 // relayed is a broadcast by ranks that pass on the shares which the root gives them.
-var relayed = &direct{traits{name: "relayed", kernel: "relayed", source: source{name: "broadcast.cu"}}}
+var relayed = &direct{traits{name: "relayed", kernel: "relayed", unit: file("broadcast.cu")}}
 
 func (a *direct) reach(k Kind) reach {
 	switch {

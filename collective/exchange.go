@@ -11,7 +11,7 @@ import (
 // exchange moves the parts by the hosts' copy engines, each straight to its place.
 type exchange struct{ traits }
 
-var ports = &exchange{traits{name: "ports", kernel: "exchange", source: source{name: "exchange.cu"}, hosts: true, blocks: 2}}
+var ports = &exchange{traits{name: "ports", kernel: "exchange", unit: file("exchange.cu"), hosts: true, blocks: 2}}
 
 func (a *exchange) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	ranks, rank := uint32(r.comm.Size()), uint32(r.comm.Rank())

@@ -7,7 +7,7 @@ import (
 )
 
 // groupFile is where the kernels of groups of sends and receives are.
-var groupFile = source{name: "group.cu"}
+var groupFile = file("group.cu")
 
 // groupsUse is what the host path of groups is for.
 const groupsUse = "groups"

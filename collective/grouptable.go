@@ -171,12 +171,14 @@ func boxLayout(ranks, lanes uint64) (counts, count, packets, end uint64) {
 	return counts, count, packets, packets + ranks*lanes*groupSlots*groupPacketSlot
 }
 
-// groupOptions are the options of group.cu for ranks of one host or of several, and the packets of their link.
-func groupOptions(hosts bool, packet string) devicecode.Options {
+// groupKernels returns group.cu for ranks of one host or of several, and the packets of their link.
+func groupKernels(hosts bool, packet string) unit {
+	u, on := groupFile, "ONE_HOST"
 	if hosts {
-		return devicecode.Options{Defines: []string{"SEVERAL_HOSTS", "ONLY_" + packet}}
+		on = "SEVERAL_HOSTS"
 	}
-	return devicecode.Options{Defines: []string{"ONE_HOST", "ONLY_" + packet}}
+	u.options.Defines = []string{on, "ONLY_" + packet}
+	return u
 }
 
 // load makes the box and loads the kernels, unless all ranks have them. The caller holds the runner's mu.
@@ -194,7 +196,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	if all, err := g.loadedByAll(ctx, r); err != nil || all {
 		return err
 	}
-	src, packet := groupFile, "LL16"
+	packet := "LL16"
 	if r.link == NVLink {
 		packet = "LL128"
 	}
@@ -208,7 +210,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 		threads int
 		*launchable
 	}{{blocks + packet, g.sizes.threads, &g.blocks}, {warps + packet, g.sizes.threads, &g.warps}, {places + packet, g.sizes.threads, &g.places}, {"storeMessages", storeThreads, &g.stores}} {
-		if *k.launchable, err = r.kernelOf(ctx, src, groupOptions(hosts, packet), src.name, k.name, k.threads); err != nil {
+		if *k.launchable, err = r.kernelOf(ctx, groupKernels(hosts, packet), k.name, k.threads, 0); err != nil {
 			return err
 		}
 	}
@@ -252,7 +254,7 @@ func (g *groups) loadedByAll(ctx context.Context, r *Runner) (all bool, err erro
 	if err != nil || !slices.Contains(texts, no) {
 		return err == nil, err
 	}
-	r.unload(groupFile.name)
+	r.unload(groupFile.unitKey)
 	path := pathKey{groupsUse, nil, nil}
 	if h := r.hostPaths[path]; h != nil {
 		err = h.closeService()

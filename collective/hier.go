@@ -62,7 +62,7 @@ type hier struct{ traits }
 
 // betweenHosts returns the algorithm of a name, with a kernel.
 func betweenHosts(name, kernel string) *hier {
-	return &hier{traits{name: name, kernel: kernel, source: source{name: "hier.cu"}, hosts: true, between: true, threads: boundedThreads}}
+	return &hier{traits{name: name, kernel: kernel, unit: file("hier.cu"), hosts: true, between: true, threads: boundedThreads}}
 }
 
 func (a *hier) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {

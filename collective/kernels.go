@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"maps"
 	"runtime"
@@ -14,19 +15,47 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// unit is what a call's algorithm is compiled from: its source, for a type and an
-// operation if the collective reduces. name is the unit's own.
-func (c *Call) unit(t *traits) (src source, o devicecode.Options, name string) {
-	src = c.Kind.source(t)
-	switch {
-	case src.move != "":
-		o.Defines = []string{"MOVE=" + src.move}
-		return src, o, src.name + " " + src.move
-	case !c.Kind.Reduces():
-		return src, o, src.name
+// unit is a file of kernels, as it is compiled.
+type unit struct {
+	unitKey
+	text    []byte // nil for a file of this package
+	options devicecode.Options
+}
+
+// unitKey tells a runner's units apart.
+type unitKey struct{ file, variant string }
+
+//go:embed kernels/*.cu
+var kernelFiles embed.FS
+
+// file returns a file of this package.
+func file(name string) unit { return unit{unitKey: unitKey{file: name}} }
+
+// moves returns the kernels of a collective that reduces nothing.
+func moves(move string) unit {
+	return unit{unitKey: unitKey{"moves.cu", move}, options: devicecode.Options{Defines: []string{"MOVE=" + move}}}
+}
+
+// source returns the text of the file.
+func (u *unit) source() []byte {
+	if u.text != nil {
+		return u.text
 	}
-	o.Defines = []string{"ELEMENT=" + typeSpecs[c.Type].device, "OPERATION=" + opSpecs[c.Op].device}
-	return src, o, src.name + " " + c.Type.String() + " " + c.Op.String()
+	text, _ := kernelFiles.ReadFile("kernels/" + u.file) // which is there
+	return text
+}
+
+// unit is what a call's algorithm is compiled from, for a type and an operation if the collective reduces.
+func (c *Call) unit(t *traits) unit {
+	u := t.unit
+	if u.file == "" {
+		u = c.Kind.spec().unit
+	}
+	if c.Kind.Reduces() {
+		u.variant = c.Type.String() + " " + c.Op.String()
+		u.options.Defines = []string{"ELEMENT=" + typeSpecs[c.Type].device, "OPERATION=" + opSpecs[c.Op].device}
+	}
+	return u
 }
 
 // Compile compiles what some calls need and is not loaded, as many kernels at a time as there are processors, so
@@ -42,7 +71,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	ctx, cancel := native.UntilFailure(ctx, r.comm)
 	defer cancel()
 	var units []unit
-	known := map[string]bool{}
+	known := map[unitKey]bool{}
 	for _, c := range calls {
 		err := c.checkNames()
 		var a algorithm
@@ -52,20 +81,15 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 		if err != nil {
 			return r.invalid(&c, "compile", err)
 		}
-		src, options, name := c.unit(a.about())
-		if !known[name] && !r.loaded(name) {
-			units = append(units, unit{src, r.complete(options)})
+		u := c.unit(a.about())
+		if !known[u.unitKey] && !r.loaded(u.unitKey) {
+			u.options = r.complete(u.options)
+			units = append(units, u)
 		}
-		known[name] = true
+		known[u.unitKey] = true
 	}
 	defer r.comm.Device().Internal().BeginBusy("compiles kernels of collectives", true)()
 	return compileAll(ctx, r.comm.Device().Info().Arch, units, func() {})
-}
-
-// unit is a source as it is compiled.
-type unit struct {
-	source
-	options devicecode.Options
 }
 
 // compileAll compiles units into the cache until one fails, as many at a time as there are processors: a
@@ -80,7 +104,7 @@ func compileAll(ctx context.Context, arch string, units []unit, done func()) (fi
 		wg.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			_, err := devicecode.Compile(ctx, arch, u.name, u.bytes(), u.options)
+			_, err := devicecode.Compile(ctx, arch, u.file, u.source(), u.options)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -97,7 +121,7 @@ func compileAll(ctx context.Context, arch string, units []unit, done func()) (fi
 	return first
 }
 
-func (r *Runner) loaded(unit string) bool {
+func (r *Runner) loaded(unit unitKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.modules[unit] != nil
@@ -107,37 +131,31 @@ func (r *Runner) loaded(unit string) bool {
 // operation that it is compiled for, and how many blocks of the call's threads may
 // wait for each other. The caller holds mu. Collective.
 func (r *Runner) kernel(ctx context.Context, c *Call, t *traits) (launchable, error) {
-	src, options, unit := c.unit(t)
-	return r.kernelOf(ctx, src, options, unit, t.kernel, c.Threads)
+	return r.kernelOf(ctx, c.unit(t), t.kernel, c.Threads, 0)
 }
 
-// kernelOf is kernel for any unit.
-func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options, unit, name string, threads int) (launchable, error) {
-	return r.kernelWith(ctx, src, o, unit, name, threads, 0)
-}
-
-// kernelWith is kernelOf for one with so many bytes of dynamic shared memory.
-func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Options, unit, name string, threads, shared int) (k launchable, err error) {
-	m := r.modules[unit]
+// kernelOf is kernel for any unit, and for so many bytes of dynamic shared memory.
+func (r *Runner) kernelOf(ctx context.Context, u unit, name string, threads, shared int) (k launchable, err error) {
+	m := r.modules[u.unitKey]
 	if m == nil {
 		if native.Shared(r.comm) {
 			// The driver may wait for the kernels of all ranks of the process on that GPU, which end once all
 			// have made the calls before.
-			if _, err := r.exchange(ctx, "come to load "+src.name, "", nil); err != nil {
+			if _, err := r.exchange(ctx, "come to load "+u.file, "", nil); err != nil {
 				return launchable{}, err
 			}
 		}
-		m, err = r.load(ctx, unit, src, o)
-		if _, err := r.exchange(ctx, "load "+src.name, "", err); err != nil {
+		m, err = r.load(ctx, u)
+		if _, err := r.exchange(ctx, "load "+u.file, "", err); err != nil {
 			return launchable{}, err
 		}
-		r.modules[unit] = m
-		r.prepared.made(func() error { r.unload(unit); return nil })
+		r.modules[u.unitKey] = m
+		r.prepared.made(func() error { r.unload(u.unitKey); return nil })
 	}
 	if k.kernel, err = m.kernel(name); err != nil {
 		return launchable{}, err
 	}
-	shape := fitKey{unit, name, threads}
+	shape := fitKey{u.unitKey, name, threads}
 	known := false
 	if k.fit, known = r.fits[shape]; !known {
 		if shared > 0 {
@@ -156,21 +174,21 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 }
 
 // unload has all ranks agree anew on the kernels of a unit, which this rank keeps. The caller holds mu.
-func (r *Runner) unload(unit string) {
+func (r *Runner) unload(unit unitKey) {
 	delete(r.modules, unit)
-	maps.DeleteFunc(r.fits, func(k fitKey, _ int) bool { return k.unit == unit })
+	maps.DeleteFunc(r.fits, func(k fitKey, _ int) bool { return k.unitKey == unit })
 }
 
 // load compiles and loads a unit, unless it did so for a group before. It ends when the group fails.
-func (r *Runner) load(ctx context.Context, unit string, src source, o devicecode.Options) (*module, error) {
-	o = r.complete(o)
-	key := fmt.Sprintf("%s %q %v", unit, o.Defines, o.Trace)
+func (r *Runner) load(ctx context.Context, u unit) (*module, error) {
+	o := r.complete(u.options)
+	key := fmt.Sprintf("%s %q %v", u.file, o.Defines, o.Trace)
 	if m := r.loads[key]; m != nil {
 		return m, nil
 	}
 	ctx, cancel := native.UntilFailure(ctx, r.comm)
 	defer cancel()
-	loaded, err := devicecode.Load(ctx, r.comm.Device(), src.name, src.bytes(), o)
+	loaded, err := devicecode.Load(ctx, r.comm.Device(), u.file, u.source(), o)
 	if err != nil {
 		return nil, err
 	}
@@ -234,6 +252,7 @@ func (r *Runner) enough(c *Call, t *traits, k launchable) error {
 
 // fitKey is what the number of blocks that fit depends on.
 type fitKey struct {
-	unit, kernel string
-	threads      int
+	unitKey
+	kernel  string
+	threads int
 }

@@ -48,7 +48,7 @@ type spec struct {
 	rooted     bool   // one rank is the root
 	scattered  bool   // the input has a part for each rank
 	gathered   bool   // the output has a part of each rank
-	source     source // of the kernels
+	unit       unit   // of the kernels
 	bus        func(n float64) float64
 	algorithms []algorithm
 	// sources returns the ranks that out part `part` of a rank is made of, and which
@@ -59,7 +59,7 @@ type spec struct {
 // specs are the kinds. Nothing writes to it.
 var specs = [...]spec{
 	AllReduce: {
-		name: "all-reduce", reduces: true, inPlace: true, source: source{name: "allreduce.cu"},
+		name: "all-reduce", reduces: true, inPlace: true, unit: file("allreduce.cu"),
 		bus: func(n float64) float64 { return 2 * (n - 1) / n },
 		algorithms: []algorithm{
 			packet("oneShotLL8", payloadLL8, whole), packet("oneShotLL16", payloadLL16, whole), packet("oneShotLL128", payloadLL128, whole),
@@ -70,32 +70,32 @@ var specs = [...]spec{
 		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
 	},
 	AllGather: {
-		name: "all-gather", inPlace: true, gathered: true, source: moves("AllGather"),
+		name: "all-gather", inPlace: true, gathered: true, unit: moves("AllGather"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: withPackets(straight, bulkCopies, ports, byRails("railGather")),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	ReduceScatter: {
 		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
-		source:     source{name: "reducescatter.cu"},
+		unit:       file("reducescatter.cu"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: withPackets(straight, push("pushedScatter"), betweenHosts("hier", "hierScatter")),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
-		name: "all-to-all", scattered: true, gathered: true, source: moves("AllToAll"),
+		name: "all-to-all", scattered: true, gathered: true, unit: moves("AllToAll"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: withPackets(straight, bulkCopies, ports, byRoutes("routedAllToAll")),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	SendReceive: {
-		name: "send-receive", source: moves("SendReceive"),
+		name: "send-receive", unit: moves("SendReceive"),
 		bus:        func(float64) float64 { return 1 },
 		algorithms: withPackets(straight, bulkCopies, ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
 	},
 	Broadcast: {
-		name: "broadcast", inPlace: true, rooted: true, source: moves("Broadcast"),
+		name: "broadcast", inPlace: true, rooted: true, unit: moves("Broadcast"),
 		bus: func(float64) float64 { return 1 },
 		algorithms: withPackets(
 			straight, relayedPackets, relayed,
@@ -104,7 +104,7 @@ var specs = [...]spec{
 		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
 	Reduce: {
-		name: "reduce", reduces: true, inPlace: true, rooted: true, source: source{name: "reduce.cu"},
+		name: "reduce", reduces: true, inPlace: true, rooted: true, unit: file("reduce.cu"),
 		bus: func(float64) float64 { return 1 },
 		algorithms: withPackets(
 			straight, packet("twoShotLL128", payloadLL128, twoShards), push("pushedReduce"), betweenHosts("hier", "hierReduce"),
@@ -117,7 +117,7 @@ var specs = [...]spec{
 		},
 	},
 	Gather: {
-		name: "gather", rooted: true, gathered: true, source: moves("Gather"),
+		name: "gather", rooted: true, gathered: true, unit: moves("Gather"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: withPackets(throughSlots, ports, byRoutes("routedGather")),
 		sources: func(rank, part, _, root int) ([]int, int) {
@@ -128,7 +128,7 @@ var specs = [...]spec{
 		},
 	},
 	Scatter: {
-		name: "scatter", rooted: true, scattered: true, source: moves("Scatter"),
+		name: "scatter", rooted: true, scattered: true, unit: moves("Scatter"),
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: withPackets(throughSlots, ports, byRoutes("routedScatter")),
 		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },

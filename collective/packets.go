@@ -37,7 +37,7 @@ func packet(name string, payload uint64, s split) *packets {
 // relayedPackets is a broadcast by ranks that pass on the packets which the root gives them.
 var relayedPackets = func() *packets {
 	a := packet("relayedLL128", payloadLL128, relayShare)
-	a.source = relayed.source
+	a.unit = relayed.unit
 	return a
 }()
 

@@ -95,8 +95,9 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 	known := map[string]bool{}
 	add := func(u unit) {
 		for _, n := range ranks {
-			made := unit{u.source, forRanks(u.options, n)}
-			if key := fmt.Sprintf("%s %q", made.name, made.options.Defines); !known[key] {
+			made := u
+			made.options = forRanks(u.options, n)
+			if key := fmt.Sprintf("%s %q", made.file, made.options.Defines); !known[key] {
 				known[key] = true
 				all = append(all, made)
 			}
@@ -112,18 +113,17 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 				if t := a.about(); t.between && !o.SeveralHosts || t.narrow && c.sumsGrow() > 1 {
 					continue
 				}
-				src, options, _ := c.unit(a.about())
-				add(unit{src, options})
+				add(c.unit(a.about()))
 			}
 		}
 		switch k {
 		case AllToAll:
-			add(unit{source: slotsFile})
+			add(slotsFile)
 		case SendReceive:
 			for _, packet := range []string{"LL16", "LL128"} {
-				add(unit{groupFile, groupOptions(false, packet)})
+				add(groupKernels(false, packet))
 				if o.SeveralHosts {
-					add(unit{groupFile, groupOptions(true, packet)})
+					add(groupKernels(true, packet))
 				}
 			}
 		}

@@ -21,7 +21,7 @@ type rails struct{ traits }
 
 // byRails returns the algorithm with a kernel.
 func byRails(kernel string) *rails {
-	return &rails{traits{name: "hier", kernel: kernel, source: source{name: "rails.cu"}, hosts: true, between: true, shared: true, blocks: 2, threads: boundedThreads}}
+	return &rails{traits{name: "hier", kernel: kernel, unit: file("rails.cu"), hosts: true, between: true, shared: true, blocks: 2, threads: boundedThreads}}
 }
 
 func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {

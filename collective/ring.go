@@ -19,7 +19,7 @@ const (
 // ring passes sums around the ring of all ranks, by port channels.
 type ring struct{ traits }
 
-var aroundRing = &ring{traits{name: "ring", kernel: "ring", source: source{name: "ring.cu"}, hosts: true, narrow: true, threads: boundedThreads}}
+var aroundRing = &ring{traits{name: "ring", kernel: "ring", unit: file("ring.cu"), hosts: true, narrow: true, threads: boundedThreads}}
 
 func (a *ring) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	k, err := r.kernel(ctx, c, &a.traits)

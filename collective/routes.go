@@ -38,7 +38,7 @@ type routes struct{ traits }
 
 // byRoutes returns the algorithm with a kernel.
 func byRoutes(kernel string) *routes {
-	return &routes{traits{name: "hier", kernel: kernel, source: source{name: "routes.cu"}, hosts: true, between: true, shared: true, blocks: 2, threads: boundedThreads}}
+	return &routes{traits{name: "hier", kernel: kernel, unit: file("routes.cu"), hosts: true, between: true, shared: true, blocks: 2, threads: boundedThreads}}
 }
 
 func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {

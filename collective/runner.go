@@ -67,11 +67,11 @@ type Runner struct {
 	plans     map[planKey]*plan
 	calls     map[callKey]*anyCall // of the latest counts and roots
 	staging   staging
-	modules   map[string]*module // by unit, that all ranks have loaded
-	loads     map[string]*module // all, by unit and options
-	fits      map[fitKey]int     // blocks
-	inbox     *Memory            // made by the first call that needs it
-	slots     *Memory            // likewise; see alltoallv.go
+	modules   map[unitKey]*module // that all ranks have loaded
+	loads     map[string]*module  // all, by unit and options
+	fits      map[fitKey]int      // blocks
+	inbox     *Memory             // made by the first call that needs it
+	slots     *Memory             // likewise; see alltoallv.go
 	hostPaths map[pathKey]*hostPath
 	threads   proxyservice.Threads // serve the host paths, unless the communicator's do
 	memories  map[*Memory]bool     // that are open
@@ -111,7 +111,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 	r := &Runner{
 		machine: machine, arch: arch, scratch: o.Scratch, tuning: o.Tuning, room: pushedInbox, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
 		plans: map[planKey]*plan{}, calls: map[callKey]*anyCall{}, staging: staging{lines: leastLines},
-		modules: map[string]*module{}, loads: map[string]*module{}, fits: map[fitKey]int{},
+		modules: map[unitKey]*module{}, loads: map[string]*module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
 	}
 	r.mu.Lock()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
@@ -83,9 +82,8 @@ func TestFailsWhileCompiling(t *testing.T) {
 		}
 		<-comm.Done() // the compiler has no time at all
 		call := Call{Kind: AllReduce, Type: F32, Op: Sum}
-		src, options, unit := call.unit(straight.about())
 		runner.mu.Lock()
-		_, err = runner.kernelOf(ctx, src, options, unit, "direct", 32)
+		_, err = runner.kernelOf(ctx, call.unit(straight.about()), "direct", 32, 0)
 		runner.mu.Unlock()
 		err = wrap(comm, "collective: a first call", err)
 		if e := (*mscclgo.Error)(nil); !errors.As(err, &e) || e.Peer != 2 || e.Kind != mscclgo.ErrAborted || !strings.Contains(err.Error(), "the cause") {
@@ -363,13 +361,13 @@ func TestPartTogether(t *testing.T) {
 
 // TestBrokenKernels sees the compiler's message.
 func TestBrokenKernels(t *testing.T) {
-	broken := source{name: "allreduce.cu", text: []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")}
+	broken := unit{unitKey: unitKey{file: "allreduce.cu"}, text: []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")}
 	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := New(ctx, comm, Options{})
 		if err != nil {
 			return err
 		}
-		_, err = runner.kernelOf(ctx, broken, devicecode.Options{}, "broken", "direct", 32)
+		_, err = runner.kernelOf(ctx, broken, "direct", 32, 0)
 		for _, part := range []string{"allreduce.cu", "3", "nonsense"} {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				return fmt.Errorf("%v lacks %q", err, part)

@@ -13,8 +13,8 @@ import (
 type slots struct{ traits }
 
 var (
-	slotsFile    = source{name: "alltoallv.cu"}
-	throughSlots = &slots{traits{name: "slots", source: slotsFile, warps: true}}
+	slotsFile    = file("alltoallv.cu")
+	throughSlots = &slots{traits{name: "slots", unit: slotsFile, warps: true}}
 )
 
 const (
@@ -111,10 +111,10 @@ func (r *Runner) loadSlots(ctx context.Context, threads int) (k launchable, err 
 
 // storing returns a kernel of alltoallv.cu, with the kernel that stores spans for it among many ranks.
 func (r *Runner) storing(ctx context.Context, name string, threads int) (launchable, error) {
-	k, err := r.kernelOf(ctx, slotsFile, devicecode.Options{}, slotsFile.name, name, threads)
+	k, err := r.kernelOf(ctx, slotsFile, name, threads, 0)
 	if err == nil && r.comm.Size() > devicecode.RanksByValue {
 		var stores launchable
-		stores, err = r.kernelOf(ctx, slotsFile, devicecode.Options{}, slotsFile.name, "storeParts", storeThreads)
+		stores, err = r.kernelOf(ctx, slotsFile, "storeParts", storeThreads, 0)
 		k.stores = stores.kernel
 	}
 	return k, err

@@ -30,7 +30,7 @@ const (
 // staged moves data by port channels, and threads reduce them.
 type staged struct{ traits }
 
-var stagedSums = &staged{traits{name: "staged", kernel: "staged", source: source{name: "staged.cu"}, blocks: 2, threads: boundedThreads}}
+var stagedSums = &staged{traits{name: "staged", kernel: "staged", unit: file("staged.cu"), blocks: 2, threads: boundedThreads}}
 
 func (a *staged) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	c.Threads = max(c.Threads, stagedWarps)

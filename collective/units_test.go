@@ -22,7 +22,7 @@ func TestCompilersAtATime(t *testing.T) {
 	t.Setenv("MSCCLGO_CACHE", filepath.Join(dir, "cache"))
 	var units []unit
 	for i := range 3 * runtime.GOMAXPROCS(0) {
-		units = append(units, unit{source: source{name: "k.cu", text: fmt.Appendf(nil, `extern "C" __global__ void k%d() {}`, i)}})
+		units = append(units, unit{unitKey: unitKey{file: "k.cu"}, text: fmt.Appendf(nil, `extern "C" __global__ void k%d() {}`, i)})
 	}
 	if err := compileAll(t.Context(), devicecode.ArchEmu, units, func() {}); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestPrecompileAll(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for _, u := range units {
-		known[u.name] = true
+		known[u.file] = true
 	}
 	files, err := filepath.Glob("kernels/*.cu")
 	if err != nil || len(files) == 0 {
