@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
@@ -20,27 +19,28 @@ type prepared struct {
 	drop  []func() error // what the last has made, until all are known to have completed it; else what the call under way has
 }
 
+// preparation is what a rank tells of a call that prepares others: how many such calls it has completed, and what it says
+// of this one.
+type preparation struct {
+	calls uint64
+	text  string
+}
+
+var preparations = wire.For[preparation]()
+
 // prepareTogether makes a call that prepares others, of a name that is the same on all ranks: it tells all ranks what
 // each says of the call, in an exchange, and then does the rest. failed is why this rank's part failed, or nil. The caller
 // holds mu. Collective.
 func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed error, rest func(ctx context.Context, texts []string) error) error {
 	ctx = native.Operation(ctx, r.comm, name)
 	p := &r.prepared
-	w := wire.NewWriter(len(mine) + 16)
-	w.U64(p.calls)
-	w.String(mine)
-	texts, err := r.exchangeMost(ctx, name, string(w.Bytes()), r.mostContent()+16, failed)
+	told, err := exchangeValues(ctx, r, name, preparations, preparation{p.calls, mine}, r.mostContent()+16, failed)
 	if err != nil {
 		return err
 	}
-	least := p.calls
-	for rank, text := range texts {
-		read := wire.NewReader([]byte(text))
-		least = min(least, read.U64())
-		texts[rank] = read.String(r.mostContent())
-		if err := read.End(); err != nil {
-			return r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its message is malformed: %w", err)
-		}
+	least, texts := p.calls, make([]string, len(told))
+	for rank, theirs := range told {
+		least, texts[rank] = min(least, theirs.calls), theirs.text
 	}
 	if least < p.calls {
 		err = p.undo()

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // most returns the bytes of the largest message that is not stored where it belongs.
@@ -87,29 +86,13 @@ func (m *Memory) holds(at gpu.Ptr, bytes uint64) bool {
 	return at >= first && uint64(at-first) <= size && bytes <= size-uint64(at-first)
 }
 
-// addresses returns where this rank has mapped the ranks' buffers, of each 0 if it has not, for the other
-// ranks.
-func (m *Memory) addresses() string {
-	w := wire.NewWriter(8 * len(m.shared.Memories))
-	for _, theirs := range m.shared.Memories {
-		at := gpu.Ptr(0)
+// addresses returns where this rank has mapped the ranks' buffers, of each 0 if it has not.
+func (m *Memory) addresses() []gpu.Ptr {
+	all := make([]gpu.Ptr, len(m.shared.Memories))
+	for rank, theirs := range m.shared.Memories {
 		if b := theirs.Buffer(); b != nil {
-			at = b.Ptr()
-		}
-		w.U64(uint64(at))
-	}
-	return string(w.Bytes())
-}
-
-// readAddresses returns the number that a rank gives to a memory, and where it has mapped this rank's buffer, of what
-// it tells.
-func readAddresses(text string, rank, ranks int) (number uint64, at gpu.Ptr, err error) {
-	r := wire.NewReader([]byte(text))
-	number = r.U64()
-	for i := range ranks {
-		if p := gpu.Ptr(r.U64()); i == rank {
-			at = p
+			all[rank] = b.Ptr()
 		}
 	}
-	return number, at, r.End()
+	return all
 }

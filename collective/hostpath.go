@@ -5,11 +5,9 @@ import (
 	"errors"
 	"unsafe"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -117,22 +115,11 @@ func upload[T any](ctx context.Context, h *hostPath, values []T) error {
 // smallest returns the least that any rank has room for, in bytes, as which a call takes
 // all: where slots lie in an inbox must depend on what all ranks agree upon. Collective.
 func (h *hostPath) smallest(ctx context.Context, mine uint64) (uint64, error) {
-	w := wire.NewWriter(8)
-	w.U64(mine)
-	all, err := h.r.exchange(ctx, "compare the sizes of buffers", string(w.Bytes()), nil)
-	if err != nil {
-		return 0, err
+	all, err := exchangeValues(ctx, h.r, "compare the sizes of buffers", proposals, proposal{number: mine}, mostText, nil)
+	for _, theirs := range all {
+		mine = min(mine, theirs.number)
 	}
-	least := mine
-	for rank, b := range all {
-		read := wire.NewReader([]byte(b))
-		size := read.U64()
-		if err := read.End(); err != nil {
-			return 0, h.r.because(rank, mscclgo.ErrRemote, "collective: compare the sizes of buffers", "its size is malformed: %w", err)
-		}
-		least = min(least, size)
-	}
-	return least, nil
+	return mine, err
 }
 
 // connect adds channels from a local buffer. Collective.

@@ -3,7 +3,6 @@ package collective
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
@@ -13,10 +12,10 @@ import (
 // introduction is what a rank tells the others of its runner when it joins a group: what must be alike,
 // and what it has from the group before.
 type introduction struct {
-	details                     string
-	carried                     bool // it comes by Reform
+	details                     string `wire:"8192"`
+	carried                     bool   // it comes by Reform
 	number, memories, preparedV uint64
-	calls                       []callKey // sorted
+	calls                       []callKey `wire:"2048"` // sorted
 }
 
 // introduction returns this rank's. number is the number that it proposes for the runner.
@@ -35,58 +34,20 @@ func (k callKey) compare(o callKey) int {
 	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.typ, o.typ), cmp.Compare(k.op, o.op), cmp.Compare(k.count, o.count), cmp.Compare(k.root, o.root))
 }
 
-func (c *introduction) encode() string {
-	w := wire.NewWriter(len(c.details) + 64 + len(c.calls)*callKeyBytes)
-	w.String(c.details)
-	w.Bool(c.carried)
-	for _, v := range []uint64{c.number, c.memories, c.preparedV} {
-		w.U64(v)
-	}
-	w.U32(uint32(len(c.calls)))
-	for _, k := range c.calls {
-		w.U8(uint8(k.kind))
-		w.U8(uint8(k.typ))
-		w.U8(uint8(k.op))
-		w.U64(k.count)
-		w.U32(uint32(k.root))
-	}
-	return string(w.Bytes())
-}
+// mostIntroduced bounds the calls that a rank tells of: the calls of plans, and calls that are kept.
+const mostIntroduced = 2 * mostCalls
 
-const (
-	callKeyBytes   = 15
-	mostIntroduced = 2 * mostCalls // calls that a rank tells of: those of plans, and those that are kept
-)
-
-func decodeIntroduction(text string) (c introduction, err error) {
-	r := wire.NewReader([]byte(text))
-	c.details, c.carried = r.String(mostText), r.Bool()
-	for _, v := range []*uint64{&c.number, &c.memories, &c.preparedV} {
-		*v = r.U64()
-	}
-	n := r.U32()
-	if n > mostIntroduced {
-		return c, fmt.Errorf("it has %d calls, more than %d", n, mostIntroduced)
-	}
-	for range n {
-		c.calls = append(c.calls, callKey{kind: Kind(r.U8()), typ: Type(r.U8()), op: Op(r.U8()), count: r.U64(), root: int(r.U32())})
-	}
-	return c, r.End()
-}
+var introductions = wire.For[introduction]()
 
 // introduceAll exchanges the ranks' introductions, and returns their union. Its number is the number of the
 // lowest rank that comes by Reform, or the largest that is proposed. Collective.
 func (r *Runner) introduceAll(ctx context.Context, mine introduction, failed error) (all introduction, err error) {
 	const name = "make a runner"
-	texts, err := r.exchangeMost(ctx, name, mine.encode(), mostIntroduction, failed)
+	told, err := exchangeValues(ctx, r, name, introductions, mine, mostIntroduction, failed)
 	if err != nil {
 		return introduction{}, err
 	}
-	for rank, text := range texts {
-		c, err := decodeIntroduction(text)
-		if err != nil {
-			return introduction{}, r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its message is malformed: %w", err)
-		}
+	for rank, c := range told {
 		if c.details != mine.details {
 			return introduction{}, r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", c.details, mine.details)
 		}
@@ -105,6 +66,14 @@ func (r *Runner) introduceAll(ctx context.Context, mine introduction, failed err
 	return all, nil
 }
 
+// proposal is the number that a rank proposes for an object, and whether it carries the object from the group before.
+type proposal struct {
+	carried bool
+	number  uint64
+}
+
+var proposals = wire.For[proposal]()
+
 // numbered returns the number that all ranks give to an object which they make together. If ranks carry the
 // object from the group before, it is the lowest such rank's number, and otherwise the largest that is proposed.
 // Collective in groups that ranks have joined by Reform; elsewhere all have the same.
@@ -112,24 +81,16 @@ func (r *Runner) numbered(ctx context.Context, name string, carried bool, mine u
 	if !r.mixed {
 		return mine, nil
 	}
-	w := wire.NewWriter(9)
-	w.Bool(carried)
-	w.U64(mine)
-	texts, err := r.exchange(ctx, name, string(w.Bytes()), nil)
+	told, err := exchangeValues(ctx, r, name, proposals, proposal{carried, mine}, mostText, nil)
 	if err != nil {
 		return 0, err
 	}
 	largest := uint64(0)
-	for rank, text := range texts {
-		read := wire.NewReader([]byte(text))
-		carried, number := read.Bool(), read.U64()
-		if err := read.End(); err != nil {
-			return 0, r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its number is malformed: %w", err)
+	for _, p := range told {
+		if p.carried {
+			return p.number, nil
 		}
-		if carried {
-			return number, nil
-		}
-		largest = max(largest, number)
+		largest = max(largest, p.number)
 	}
 	return largest, nil
 }
@@ -143,4 +104,19 @@ func (r *Runner) numberMemory(ctx context.Context, m *Memory, carried bool) erro
 	m.number = number
 	r.numbers = max(r.numbers, number+1)
 	return nil
+}
+
+// exchangeValues is exchangeMost with values.
+func exchangeValues[T any](ctx context.Context, r *Runner, name string, codec *wire.Codec[T], mine T, most int, failed error) ([]T, error) {
+	texts, err := r.exchangeMost(ctx, name, string(codec.Marshal(&mine)), most, failed)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(texts))
+	for rank, text := range texts {
+		if all[rank], err = codec.Unmarshal([]byte(text)); err != nil {
+			return nil, r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its message is malformed: %w", err)
+		}
+	}
+	return all, nil
 }

@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // Memory is a buffer of each rank that all ranks reach, as one rank sees it. Calls on any buffer take
@@ -66,24 +66,31 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 	return m, nil
 }
 
+// sharedAt is what a rank tells of a memory: the number that it gives it, and where it has mapped the ranks' buffers.
+type sharedAt struct {
+	number    uint64
+	addresses []gpu.Ptr
+}
+
+var sharedAts = wire.For[sharedAt]()
+
 // tell has all ranks know where the others have mapped their buffers. failed is why this rank has no memory,
 // or nil. Collective.
 func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
-	mine := ""
+	var mine sharedAt
 	if failed == nil {
-		mine = string(binary.LittleEndian.AppendUint64(nil, m.number)) + m.addresses()
+		mine = sharedAt{m.number, m.addresses()}
 	}
-	texts, err := r.exchange(ctx, "share a buffer", mine, failed)
+	told, err := exchangeValues(ctx, r, "share a buffer", sharedAts, mine, r.mostContent(), failed)
 	if err != nil {
 		return err
 	}
 	at, number := make([]gpu.Ptr, r.comm.Size()), uint64(0)
-	for rank, theirs := range texts {
-		theirNumber, err := uint64(0), error(nil)
-		if theirNumber, at[rank], err = readAddresses(theirs, r.comm.Rank(), r.comm.Size()); err != nil {
-			return r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "its message is malformed: %w", err)
+	for rank, theirs := range told {
+		if len(theirs.addresses) != len(told) {
+			return r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "it tells of %d buffers, and there are %d ranks", len(theirs.addresses), len(told))
 		}
-		number = max(number, theirNumber)
+		at[rank], number = theirs.addresses[r.comm.Rank()], max(number, theirs.number)
 	}
 	if !r.mixed { // ranks on which an earlier call failed have lower ones
 		m.number = number

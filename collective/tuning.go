@@ -244,7 +244,7 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 			if err := sameStep(r, comm.Rank(), rank, op, name); err != nil {
 				return nil, err
 			}
-			all[rank] = r.Blob(fabricBytes)
+			all[rank] = r.Blob(linkBytes)
 			if err := r.End(); err != nil {
 				return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
 			}
@@ -257,7 +257,6 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 		return "", false, nil, err
 	}
 	var own *topology.Fabric
-	w := wire.NewWriter(fabricBytes)
 	link = otherLink
 	switch {
 	case machine == nil && arch == emulated:
@@ -265,27 +264,28 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 	case machine != nil && alike(arch, ids) && linked(comm, machine, ids):
 		link = NVLink
 	}
-	w.String(link)
-	w.Bool(link != otherLink || alike(arch, ids) && shared(comm, ids))
+	mine := linkMessage{link: link, lines: link != otherLink || alike(arch, ids) && shared(comm, ids)}
 	if machine != nil {
 		own = fabricAmong(comm, machine, ids)
 	}
-	encodeFabric(w, own)
-	all, err := gather("compare the links", w.Bytes())
+	if own != nil {
+		mine.known, mine.fabric = true, *own
+	}
+	all, err := gather("compare the links", linkMessages.Marshal(&mine))
 	if err != nil {
 		return "", false, nil, err
 	}
 	lines, fabric := true, own
 	for rank, b := range all {
-		r := wire.NewReader(b)
-		if r.String(fabricBytes) != link {
-			link = otherLink
-		}
-		lines = r.Bool() && lines
-		fabric = narrower(fabric, decodeFabric(r))
-		if err := r.End(); err != nil {
+		theirs, err := linkMessages.Unmarshal(b)
+		if err != nil {
 			return "", false, nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
 		}
+		if theirs.link != link {
+			link = otherLink
+		}
+		lines = theirs.lines && lines
+		fabric = narrower(fabric, theirs)
 	}
 	if fabric != nil && !lines { // no packets of 128 bytes, as over PCIe
 		fabric.Path = max(fabric.Path, topology.PathPIX)

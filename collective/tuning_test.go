@@ -16,7 +16,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
-	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -196,13 +195,15 @@ func TestModelChooses(t *testing.T) {
 // TestFabricIsAgreed has the ranks combine what each knows.
 func TestFabricIsAgreed(t *testing.T) {
 	a, b := fabricOf(t, "switches", 0, 2), fabricOf(t, "sockets", 0, 2)
-	send := func(f *topology.Fabric) *topology.Fabric {
-		w := wire.NewWriter(fabricBytes)
-		encodeFabric(w, f)
-		r := wire.NewReader(w.Bytes())
-		got := decodeFabric(r)
-		if err := r.End(); err != nil || len(w.Bytes()) > fabricBytes {
-			t.Fatalf("%d bytes, %v", len(w.Bytes()), err)
+	send := func(f *topology.Fabric) linkMessage {
+		m := linkMessage{link: emulatedLink}
+		if f != nil {
+			m.known, m.fabric = true, *f
+		}
+		b := linkMessages.Marshal(&m)
+		got, err := linkMessages.Unmarshal(b)
+		if err != nil || len(b) > linkBytes {
+			t.Fatalf("%d bytes, %v", len(b), err)
 		}
 		return got
 	}
