@@ -37,25 +37,7 @@ func (c *call) collect(kind collective.Kind, group, stream handle, out, in addre
 	}
 	r, err := g.collectives()
 	c.check(err)
-	switch kind {
-	case collective.AllReduce:
-		return r.AllReduce(s, to, from, count, t, op)
-	case collective.AllGather:
-		return r.AllGather(s, to, from, count, t)
-	case collective.ReduceScatter:
-		return r.ReduceScatter(s, to, from, count, t, op)
-	case collective.AllToAll:
-		return r.AllToAll(s, to, from, count, t)
-	case collective.SendReceive:
-		return r.SendReceive(s, to, from, count, t)
-	case collective.Broadcast:
-		return r.Broadcast(s, to, from, count, t, root)
-	case collective.Reduce:
-		return r.Reduce(s, to, from, count, t, op, root)
-	case collective.Gather:
-		return r.Gather(s, to, from, count, t, root)
-	}
-	return r.Scatter(s, to, from, count, t, root)
+	return r.Do(s, to, from, collective.Call{Kind: kind, Type: t, Op: op, Count: count, Root: root})
 }
 
 // elementsOf returns the type of elements of a call, and whether the caller vouches for its memory.

@@ -73,7 +73,7 @@ func bothWays(ctx context.Context, comm *communicator.Communicator, kind collect
 		took   *float64
 	}{
 		{func() error { return op.Launch(stream) }, &prepared},
-		{func() error { return m.do(stream, &problem{Call: call}, buffers[1], buffers[0]) }, &unprepared},
+		{func() error { return m.runner.Do(stream, buffers[1], buffers[0], call) }, &unprepared},
 	} {
 		for round := range 4 { // the first warms up; the fastest counts
 			if err := comm.Barrier(ctx); err != nil {

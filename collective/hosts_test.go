@@ -227,7 +227,7 @@ func TestOnHosts(t *testing.T) {
 							return err
 						}
 					}
-					if err := m.do(m.stream, &problem{Call: collective.Call{Kind: kind}}, nil, nil); err != nil {
+					if err := m.runner.Do(m.stream, nil, nil, collective.Call{Kind: kind}); err != nil {
 						return fmt.Errorf("%v of nothing: %w", kind, err)
 					}
 				}

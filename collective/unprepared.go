@@ -41,6 +41,19 @@ func (r *Runner) AllReduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t T
 	return r.call(s, out, in, callKey{kind: AllReduce, typ: t, op: op, count: count})
 }
 
+// Do makes the call of c's Kind, as the method of that name: with c's Type and Count, and with its Op and Root
+// where the kind has such. The rest of c counts nothing. See [Runner.AllReduce].
+func (r *Runner) Do(s *gpu.Stream, out, in *gpu.Buffer, c Call) error {
+	key := callKey{kind: c.Kind, typ: c.Type, count: c.Count}
+	if c.Kind.Reduces() {
+		key.op = c.Op
+	}
+	if c.Kind.Rooted() {
+		key.root = c.Root
+	}
+	return r.call(s, out, in, key)
+}
+
 // AllGather concatenates the first count elements of in of all ranks, in rank order, in
 // every rank's out. It may be done in place: in is this rank's part of out. See
 // [Runner.AllReduce].

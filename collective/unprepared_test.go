@@ -81,31 +81,6 @@ func (p *problem) data(rank, ranks int) []byte {
 	return b
 }
 
-// do makes a call on any buffer.
-func (m *member) do(s *gpu.Stream, p *problem, out, in *gpu.Buffer) error {
-	switch p.Kind {
-	case collective.AllReduce:
-		return m.runner.AllReduce(s, out, in, p.Count, p.Type, p.Op)
-	case collective.AllGather:
-		return m.runner.AllGather(s, out, in, p.Count, p.Type)
-	case collective.ReduceScatter:
-		return m.runner.ReduceScatter(s, out, in, p.Count, p.Type, p.Op)
-	case collective.AllToAll:
-		return m.runner.AllToAll(s, out, in, p.Count, p.Type)
-	case collective.SendReceive:
-		return m.runner.SendReceive(s, out, in, p.Count, p.Type)
-	case collective.Broadcast:
-		return m.runner.Broadcast(s, out, in, p.Count, p.Type, p.Root)
-	case collective.Reduce:
-		return m.runner.Reduce(s, out, in, p.Count, p.Type, p.Op, p.Root)
-	case collective.Gather:
-		return m.runner.Gather(s, out, in, p.Count, p.Type, p.Root)
-	case collective.Scatter:
-		return m.runner.Scatter(s, out, in, p.Count, p.Type, p.Root)
-	}
-	return fmt.Errorf("there is no call of %v", p.Kind)
-}
-
 // buffers returns an input and an output between guards. In place, one holds both.
 func (m *member) buffers(p *problem) (whole [2]*gpu.Buffer, in, out *gpu.Buffer, err error) {
 	rank, ranks := m.comm.Rank(), m.comm.Size()
@@ -223,7 +198,7 @@ func (m *member) unprepared(p *problem) (all [2][]byte, err error) {
 			in = nil
 		}
 	}
-	if err := m.do(m.stream, p, out, in); err != nil {
+	if err := m.runner.Do(m.stream, out, in, p.Call); err != nil {
 		return all, err
 	}
 	if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {

@@ -306,7 +306,8 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 		if err := errors.Join(errIn, errOut); err != nil {
 			return err
 		}
-		queue = func(s *gpu.Stream) error { return t.queue(k, s, to, from, count) }
+		c := collective.Call{Kind: k.kind, Type: k.typ, Op: k.op, Count: count, Root: k.root}
+		queue = func(s *gpu.Stream) error { return t.runner.Do(s, to, from, c) }
 	}
 	if err := w.play(ctx, t.comm, queue, graph, twice); err != nil {
 		return err
@@ -368,30 +369,6 @@ func (w *worker) synchronize(ctx context.Context, comm *communicator.Communicato
 	}
 	w.graphs = nil
 	return nil
-}
-
-// queue makes a call on any buffers.
-func (t *team) queue(k *trial, s *gpu.Stream, out, in *gpu.Buffer, count uint64) error {
-	r := t.runner
-	switch k.kind {
-	case collective.AllReduce:
-		return r.AllReduce(s, out, in, count, k.typ, k.op)
-	case collective.ReduceScatter:
-		return r.ReduceScatter(s, out, in, count, k.typ, k.op)
-	case collective.Reduce:
-		return r.Reduce(s, out, in, count, k.typ, k.op, k.root)
-	case collective.AllGather:
-		return r.AllGather(s, out, in, count, k.typ)
-	case collective.AllToAll:
-		return r.AllToAll(s, out, in, count, k.typ)
-	case collective.SendReceive:
-		return r.SendReceive(s, out, in, count, k.typ)
-	case collective.Broadcast:
-		return r.Broadcast(s, out, in, count, k.typ, k.root)
-	case collective.Gather:
-		return r.Gather(s, out, in, count, k.typ, k.root)
-	}
-	return r.Scatter(s, out, in, count, k.typ, k.root)
 }
 
 // A message is elements that one rank sends to another.
