@@ -50,9 +50,7 @@ func TestImpossibleBytes(t *testing.T) {
 		"size":       func(d *description) { d.size = 1 << 63 },
 		"phase":      func(d *description) { d.phase = wordSize },
 		"no host":    func(d *description) { d.host = "" },
-		"host":       func(d *description) { d.host = strings.Repeat("x", 256) },
 		"socket":     func(d *description) { d.socket = "/run/socket" },
-		"name":       func(d *description) { d.socket = strings.Repeat("x", maxSocketName+1) },
 	} {
 		d := someMemory
 		change(&d)

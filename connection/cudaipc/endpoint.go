@@ -9,7 +9,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -31,37 +30,24 @@ var formatKind = [4]byte{'M', 'G', 'C', 'I'}
 type description struct {
 	group  [16]byte
 	rank   uint32
-	host   string
+	host   string   `wire:"255"` // of hostid.MaxSize at most
 	device [16]byte // UUID
 }
 
-func (d *description) encode() []byte {
-	w := wire.NewWriter(128)
-	w.Raw(d.group[:])
-	w.U32(d.rank)
-	w.String(d.host)
-	w.Raw(d.device[:])
-	return wire.Seal(formatKind, formatVersion, w.Bytes())
-}
+var descriptions = wire.For[description]()
+
+func (d *description) encode() []byte { return descriptions.Seal(formatKind, formatVersion, d) }
 
 func decode(data []byte) (description, error) {
-	body, err := wire.Open(formatKind, formatVersion, data)
-	if err != nil {
-		return description{}, err
-	}
-	var d description
-	r := wire.NewReader(body)
-	copy(d.group[:], r.Raw(len(d.group)))
-	d.rank = r.U32()
-	d.host = r.String(hostid.MaxSize)
-	copy(d.device[:], r.Raw(len(d.device)))
+	d, err := descriptions.Open(formatKind, formatVersion, data)
 	switch {
+	case err != nil:
 	case d.rank > math.MaxInt32:
-		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
+		err = fmt.Errorf("rank %d is out of range", d.rank)
 	case d.host == "":
-		r.Fail(errors.New("the host's identity is empty"))
+		err = errors.New("the host's identity is empty")
 	}
-	return d, r.End()
+	return d, err
 }
 
 // NewEndpoint returns an endpoint for the rank and device of reg, on whose

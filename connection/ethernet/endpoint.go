@@ -44,9 +44,6 @@ type delivery struct {
 // formatVersion is the version of an endpoint's bytes.
 const formatVersion = 2
 
-// maxAddress is the longest address with its port and zone.
-const maxAddress = 64
-
 var formatKind = [4]byte{'M', 'G', 'C', 'E'}
 
 // description is the content of the bytes of an endpoint.
@@ -57,52 +54,28 @@ type description struct {
 	id        [idSize]byte
 	machine   [idSize]byte // of ranks that reach each other by loopback; 0: unknown
 	tls       bool
-	addrs     []string
+	addrs     []string `wire:"255,64"` // each with its port and zone
 }
 
-func (d *description) encode() []byte {
-	w := wire.NewWriter(256)
-	w.Raw(d.group[:])
-	w.U32(d.rank)
-	w.Raw(d.transport[:])
-	w.Raw(d.id[:])
-	w.Raw(d.machine[:])
-	w.Bool(d.tls)
-	w.U8(uint8(len(d.addrs)))
-	for _, a := range d.addrs {
-		w.String(a)
-	}
-	return wire.Seal(formatKind, formatVersion, w.Bytes())
-}
+var descriptions = wire.For[description]()
+
+func (d *description) encode() []byte { return descriptions.Seal(formatKind, formatVersion, d) }
 
 func decode(data []byte) (description, error) {
-	body, err := wire.Open(formatKind, formatVersion, data)
-	if err != nil {
-		return description{}, err
+	d, err := descriptions.Open(formatKind, formatVersion, data)
+	switch {
+	case err != nil:
+	case len(d.addrs) == 0 || len(d.addrs) > maxAddresses:
+		err = fmt.Errorf("%d addresses", len(d.addrs))
+	case d.rank > math.MaxInt32:
+		err = fmt.Errorf("rank %d is out of range", d.rank)
 	}
-	var d description
-	r := wire.NewReader(body)
-	copy(d.group[:], r.Raw(len(d.group)))
-	d.rank = r.U32()
-	copy(d.transport[:], r.Raw(idSize))
-	copy(d.id[:], r.Raw(idSize))
-	copy(d.machine[:], r.Raw(idSize))
-	d.tls = r.Bool()
-	n := r.U8()
-	if n == 0 || n > maxAddresses {
-		r.Fail(fmt.Errorf("%d addresses", n))
-	}
-	for i := uint8(0); i < n && r.Err() == nil; i++ {
-		a := r.String(maxAddress)
-		if host, _, err := net.SplitHostPort(a); err != nil || net.ParseIP(host) == nil {
-			r.Fail(fmt.Errorf("%q is not an address", a))
+	for _, a := range d.addrs {
+		if host, _, bad := net.SplitHostPort(a); err == nil && (bad != nil || net.ParseIP(host) == nil) {
+			err = fmt.Errorf("%q is not an address", a)
 		}
-		d.addrs = append(d.addrs, a)
 	}
-	if d.rank > math.MaxInt32 {
-		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
-	}
-	return d, r.End()
+	return d, err
 }
 
 // NewEndpoint returns an endpoint, which peers can dial from now on at the addresses

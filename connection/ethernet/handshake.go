@@ -26,32 +26,20 @@ type claim struct {
 
 const claimSize = 4 + 4 + 3*idSize + 1 + 1
 
-func (c *claim) encode() []byte {
-	w := wire.NewWriter(claimSize)
-	w.U32(c.from)
-	w.U32(c.to)
-	w.Raw(c.dialer[:])
-	w.Raw(c.acceptor[:])
-	w.Raw(c.connection[:])
-	w.U8(c.socket)
-	w.U8(c.sockets)
-	return w.Bytes()
-}
+var claims = wire.For[claim]()
+
+func (c *claim) encode() []byte { return claims.Marshal(c) }
 
 func decodeClaim(b []byte) (claim, error) {
-	r := wire.NewReader(b)
-	c := claim{from: r.U32(), to: r.U32()}
-	copy(c.dialer[:], r.Raw(idSize))
-	copy(c.acceptor[:], r.Raw(idSize))
-	copy(c.connection[:], r.Raw(idSize))
-	c.socket, c.sockets = r.U8(), r.U8()
+	c, err := claims.Unmarshal(b)
 	switch {
+	case err != nil:
 	case c.from > math.MaxInt32 || c.to > math.MaxInt32:
-		r.Fail(fmt.Errorf("%d and %d are not both ranks", c.from, c.to))
+		err = fmt.Errorf("%d and %d are not both ranks", c.from, c.to)
 	case c.sockets < 2 || c.sockets > MaxSockets+1 || c.socket >= c.sockets:
-		r.Fail(fmt.Errorf("it is socket %d of %d", c.socket, c.sockets))
+		err = fmt.Errorf("it is socket %d of %d", c.socket, c.sockets)
 	}
-	return c, r.End()
+	return c, err
 }
 
 // newMember returns what proves that a rank is of the group.

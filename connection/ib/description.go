@@ -40,69 +40,33 @@ type address struct {
 
 const max24 = 1<<24 - 1
 
-func (d *description) encode() []byte {
-	w := wire.NewWriter(64 + 32*len(d.queues))
-	w.Raw(d.group[:])
-	w.U32(d.rank)
-	w.U64(d.registry)
-	w.Bool(d.atomics)
-	w.U32(d.inbox)
-	w.U32(d.anchor)
-	w.U32(d.anchorBase)
-	w.U8(uint8(len(d.queues)))
-	for _, q := range d.queues {
-		w.U8(q.nic)
-		w.Bool(q.infiniBand)
-		w.U8(q.mtu)
-		w.U16(q.lid)
-		w.Raw(q.gid[:])
-		w.U32(q.number)
-		w.U32(q.psn)
-		w.U8(q.reads)
-	}
-	return wire.Seal(formatKind, formatVersion, w.Bytes())
-}
+var descriptions = wire.For[description]()
+
+func (d *description) encode() []byte { return descriptions.Seal(formatKind, formatVersion, d) }
 
 func decode(data []byte) (description, error) {
-	body, err := wire.Open(formatKind, formatVersion, data)
-	if err != nil {
-		return description{}, err
-	}
-	var d description
-	r := wire.NewReader(body)
-	copy(d.group[:], r.Raw(len(d.group)))
-	d.rank = r.U32()
-	d.registry = r.U64()
-	d.atomics = r.Bool()
-	d.inbox = r.U32()
-	d.anchor, d.anchorBase = r.U32(), r.U32()
-	n := int(r.U8())
+	d, err := descriptions.Open(formatKind, formatVersion, data)
 	switch {
+	case err != nil:
 	case d.rank > math.MaxInt32:
-		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
+		err = fmt.Errorf("rank %d is out of range", d.rank)
 	case d.anchorBase >= maxBase:
-		r.Fail(errors.New("memory begins beyond the end of a page"))
-	case n == 0 || n > maxQueuePairs:
-		r.Fail(fmt.Errorf("it has %d queue pairs", n))
+		err = errors.New("memory begins beyond the end of a page")
+	case len(d.queues) == 0 || len(d.queues) > maxQueuePairs:
+		err = fmt.Errorf("it has %d queue pairs", len(d.queues))
 	}
-	for range n {
-		if r.Err() != nil {
-			break
-		}
-		q := address{nic: r.U8(), infiniBand: r.Bool(), mtu: r.U8(), lid: r.U16()}
-		copy(q.gid[:], r.Raw(len(q.gid)))
-		q.number, q.psn, q.reads = r.U32(), r.U32(), r.U8()
+	for _, q := range d.queues {
 		switch {
+		case err != nil:
 		case q.nic >= maxQueuePairs:
-			r.Fail(fmt.Errorf("device %d", q.nic))
+			err = fmt.Errorf("device %d", q.nic)
 		case q.reads < 1 || q.reads > maxReads:
-			r.Fail(fmt.Errorf("%d reads at a time", q.reads))
+			err = fmt.Errorf("%d reads at a time", q.reads)
 		case q.mtu < 1 || q.mtu > 5:
-			r.Fail(fmt.Errorf("MTU %d", q.mtu))
+			err = fmt.Errorf("MTU %d", q.mtu)
 		case q.number > max24 || q.psn > max24:
-			r.Fail(errors.New("a queue pair's or packet's number has more than 24 bits"))
+			err = errors.New("a queue pair's or packet's number has more than 24 bits")
 		}
-		d.queues = append(d.queues, q)
 	}
-	return d, r.End()
+	return d, err
 }

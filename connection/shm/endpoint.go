@@ -12,7 +12,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
-	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -30,8 +29,6 @@ var _ connection.Endpoint = (*Endpoint)(nil)
 // formatVersion is the version of an endpoint's bytes.
 const formatVersion = 1
 
-const maxSocketName = 64
-
 var formatKind = [4]byte{'M', 'G', 'S', 'M'}
 
 // description is the content of the bytes of an endpoint.
@@ -40,43 +37,26 @@ type description struct {
 	rank      uint32
 	transport [idSize]byte
 	id        [idSize]byte
-	host      string
-	socket    string // where to ask for a ring
+	host      string `wire:"255"` // of hostid.MaxSize at most
+	socket    string `wire:"64"`  // where to ask for a ring
 }
 
-func (d *description) encode() []byte {
-	w := wire.NewWriter(256)
-	w.Raw(d.group[:])
-	w.U32(d.rank)
-	w.Raw(d.transport[:])
-	w.Raw(d.id[:])
-	w.String(d.host)
-	w.String(d.socket)
-	return wire.Seal(formatKind, formatVersion, w.Bytes())
-}
+var descriptions = wire.For[description]()
+
+func (d *description) encode() []byte { return descriptions.Seal(formatKind, formatVersion, d) }
 
 func decode(data []byte) (description, error) {
-	body, err := wire.Open(formatKind, formatVersion, data)
-	if err != nil {
-		return description{}, err
-	}
-	var d description
-	r := wire.NewReader(body)
-	copy(d.group[:], r.Raw(len(d.group)))
-	d.rank = r.U32()
-	copy(d.transport[:], r.Raw(idSize))
-	copy(d.id[:], r.Raw(idSize))
-	d.host = r.String(hostid.MaxSize)
-	d.socket = r.String(maxSocketName)
+	d, err := descriptions.Open(formatKind, formatVersion, data)
 	switch {
+	case err != nil:
 	case d.rank > math.MaxInt32:
-		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
+		err = fmt.Errorf("rank %d is out of range", d.rank)
 	case d.host == "":
-		r.Fail(errors.New("the host's identity is empty"))
+		err = errors.New("the host's identity is empty")
 	case !fdpass.ValidName(d.socket):
-		r.Fail(fmt.Errorf("%q is not the name of a socket", d.socket))
+		err = fmt.Errorf("%q is not the name of a socket", d.socket)
 	}
-	return d, r.End()
+	return d, err
 }
 
 // NewEndpoint returns an endpoint, to which peers can connect from now on.

@@ -11,11 +11,12 @@ import (
 )
 
 // A Codec encodes structs of type T, field by field in their order, and decodes them. A number, a bool and an array of
-// bytes are as they are in memory; an int has four bytes, and is not negative; a [time.Duration] is from 0 to 1<<60, so that
+// bytes are as they are in memory, and another array is as a struct of as many fields; an int has four bytes, and is not negative; a [time.Duration] is from 0 to 1<<60, so that
 // sums of some do not overflow. Strings and slices have their length before them, and structs are as their fields.
 //
 // The tag `wire:"64"` of a string or slice has at most 64 bytes or elements of it encoded, and more be an error when they
-// are decoded. With "64,text" what is not printable ASCII is decoded as a question mark. The tag `wire:"signed"` allows an
+// are decoded. With "64,text" what is not printable ASCII is decoded as a question mark, and of a slice "64,100" has
+// elements of at most 100 bytes. The tag `wire:"signed"` allows an
 // int to be negative, and `wire:"-"` leaves a field out.
 type Codec[T any] struct{ fields []field }
 
@@ -54,7 +55,7 @@ func fieldOf(t reflect.Type, offset uintptr, tag string) field {
 			}
 		}
 	case reflect.Slice:
-		f.parts, f.least = []field{fieldOf(t.Elem(), 0, "")}, 4
+		f.parts, f.least = []field{fieldOf(t.Elem(), 0, text)}, 4
 	case reflect.Int, reflect.String:
 		f.least = 4
 	case reflect.Bool, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float64:
@@ -64,7 +65,11 @@ func fieldOf(t reflect.Type, offset uintptr, tag string) field {
 		}
 	case reflect.Array:
 		if t.Elem().Kind() != reflect.Uint8 {
-			panic("wire: an array of " + t.Elem().String())
+			f.kind, f.least = reflect.Struct, 0
+			for i := range t.Len() {
+				part := fieldOf(t.Elem(), uintptr(i)*t.Elem().Size(), tag)
+				f.parts, f.least = append(f.parts, part), f.least+part.least
+			}
 		}
 	default:
 		panic("wire: no encoding of " + t.String())
@@ -77,6 +82,20 @@ func (c *Codec[T]) Marshal(v *T) []byte {
 	w := NewWriter(256)
 	c.Write(w, v)
 	return w.Bytes()
+}
+
+// Seal is [Seal] of the encoded struct.
+func (c *Codec[T]) Seal(kind [4]byte, version uint8, v *T) []byte {
+	return Seal(kind, version, c.Marshal(v))
+}
+
+// Open returns the struct that Seal has encoded.
+func (c *Codec[T]) Open(kind [4]byte, version uint8, sealed []byte) (v T, err error) {
+	body, err := Open(kind, version, sealed)
+	if err != nil {
+		return v, err
+	}
+	return c.Unmarshal(body)
 }
 
 // Write appends the encoded struct.

@@ -25,21 +25,23 @@ type outer struct {
 	data   []byte  `wire:"5"`
 	many   []inner `wire:"2"`
 	words  []uint32
-	Cause  error `wire:"-"`
+	pair   [2]string `wire:"3"`
+	names  []string  `wire:"2,3"`
+	Cause  error     `wire:"-"`
 }
 
 var outers = For[outer]()
 
 func TestCodec(t *testing.T) {
 	v := outer{on: true, kind: 7, port: 1 << 15, number: 1 << 63, half: -0.5, rank: 1 << 30, lasted: time.Hour, id: [3]byte{1, 2, 3},
-		one: inner{-1, "x"}, data: []byte("12345"), many: []inner{{2, "a"}, {3, ""}}, words: []uint32{4, 5}}
+		one: inner{-1, "x"}, data: []byte("12345"), many: []inner{{2, "a"}, {3, ""}}, words: []uint32{4, 5}, pair: [2]string{"a", "b"}, names: []string{"c", "d"}}
 	got, err := outers.Unmarshal(outers.Marshal(&v))
 	if diff := cmp.Diff(v, got, cmp.AllowUnexported(outer{}, inner{})); err != nil || diff != "" {
 		t.Errorf("%v; decoded (-want +got):\n%s", err, diff)
 	}
 	// What is beyond the limits is cut.
-	v.one.name, v.lasted, v.data, v.many = "abc\x1bef", -1, []byte("1234567"), make([]inner, 3)
-	if got, err = outers.Unmarshal(outers.Marshal(&v)); err != nil || got.one.name != "abc?" || got.lasted != 0 || string(got.data) != "12345" || len(got.many) != 2 {
+	v.one.name, v.lasted, v.data, v.many, v.pair[1], v.names[1] = "abc\x1bef", -1, []byte("1234567"), make([]inner, 3), "long", "long"
+	if got, err = outers.Unmarshal(outers.Marshal(&v)); err != nil || got.one.name != "abc?" || got.lasted != 0 || string(got.data) != "12345" || len(got.many) != 2 || got.pair[1]+got.names[1] != "lonlon" {
 		t.Errorf("%v, %+v", err, got)
 	}
 	v.lasted = 1<<62 + 1
@@ -89,7 +91,7 @@ func TestCodecPanics(t *testing.T) {
 	for name, make := range map[string]func(){
 		"map":   func() { For[struct{ m map[int]int }]() },
 		"int64": func() { For[struct{ n int64 }]() },
-		"array": func() { For[struct{ a [2]uint16 }]() },
+		"func":  func() { For[struct{ f func() }]() },
 	} {
 		func() {
 			defer func() {
