@@ -73,6 +73,18 @@ func (s *sharedBoard) unserve() error {
 	return server.Close()
 }
 
+// leaveBoard ends what this rank tells others, and closes the board. It is called after Refuse of calls, if there are any.
+func (c *Communicator) leaveBoard() error {
+	if c.failure != nil {
+		c.failure.observer.leave()
+	}
+	if c.board == nil {
+		return nil
+	}
+	c.calls.Load().Close()
+	return c.board.close()
+}
+
 // close unmaps the memory. The board must not be used any longer.
 func (s *sharedBoard) close() error { return errors.Join(s.unserve(), s.Close()) }
 
@@ -91,26 +103,24 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 			members = append(members, rank)
 		}
 	}
-	m := &matcher{c: c}
 	shared := len(members) > 1 && len(members) <= watch.MaxBoard
 	var socket string
 	var err error
 	if len(members) <= watch.MaxBoard && members[0] == c.Rank() {
-		if m.board, err = c.createBoard(len(members), identities[0].token); err == nil && shared {
-			socket = m.board.server.Name()
+		if c.board, err = c.createBoard(len(members), identities[0].token); err == nil && shared {
+			socket = c.board.server.Name()
 		}
 	}
-	c.matcher = m // from now on release closes it
 	sockets, collectErr := k.collect(ctx, []byte(socket), nil)
 	if collectErr != nil {
 		return collectErr
 	}
 	owner := members[0]
 	if shared && owner != c.Rank() {
-		m.board, err = c.fetchBoard(ctx, string(sockets[owner]), len(members))
+		c.board, err = c.fetchBoard(ctx, string(sockets[owner]), len(members))
 	}
-	if m.board == nil {
-		m.board, owner = &sharedBoard{SharedBoard: watch.AloneBoard(len(members), c.Size())}, c.Rank()
+	if c.board == nil {
+		c.board, owner = &sharedBoard{SharedBoard: watch.AloneBoard(len(members), c.Size())}, c.Rank()
 	}
 	if err != nil {
 		c.options.Logger.Info("calls are not compared in shared memory", "rank", c.Rank(), "error", err)
@@ -119,8 +129,9 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 	if err != nil {
 		return err
 	}
-	m.start(members, owners, 1<<63|identities[0].token)
-	return m.board.unserve()
+	c.calls.Store(watch.NewCalls(c.Rank(), members, c.board.Board))
+	c.failure.observer.start(c.board.Board, owners, 1<<63|identities[0].token)
+	return c.board.unserve()
 }
 
 // leader is the rank that made a rank's board.

@@ -69,7 +69,7 @@ type FailureNotifier interface {
 	Err() error
 }
 
-// The communicator's tags, besides that of a matcher, which is random.
+// The communicator's tags, besides that of leaders, which is random.
 const (
 	gatherTag = 1 << 63 // plus the number of the call
 	dialTag   = 5 << 61 // likewise

@@ -27,8 +27,8 @@ type call struct {
 func (c *Communicator) begin(name, op string) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls++
-	return &call{c: c, op: op, name: name, of: &operation{c: c, name: name, number: c.calls}}
+	c.begun++
+	return &call{c: c, op: op, name: name, of: &operation{c: c, name: name, number: c.begun}}
 }
 
 // closing is the name of the last call, which ranks may make after different
@@ -111,11 +111,9 @@ func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte
 			}
 			return nil, err, false
 		}
-		if c.begun.Load() != nil {
-			if err := c.matcher.Hear(matchOp, headers[rank].last); err != nil {
-				c.failure.fail(err)
-				return nil, err, false
-			}
+		if err := c.calls.Load().Hear(matchOp, headers[rank].last); err != nil {
+			c.failure.fail(err)
+			return nil, err, false
 		}
 	}
 	k.met = true

@@ -29,6 +29,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -185,9 +186,9 @@ type Communicator struct {
 	hosts    [][]int
 	links    []registeredmem.Transports // the transport to each peer
 	networks []network
-	matcher  *matcher
-	begun    atomic.Pointer[matcher] // matcher, once it works
-	tracer   *tracer                 // of the timeline, or nil
+	board    *sharedBoard                // of this host's ranks
+	calls    atomic.Pointer[watch.Calls] // those of MatchCall; nil before there is a board
+	tracer   *tracer                     // of the timeline, or nil
 
 	from       *carried                      // of the communicator that Reform turned into this one, or nil
 	reforming  sync.Mutex                    // held by Reform and Close
@@ -201,7 +202,7 @@ type Communicator struct {
 	group      *group            // made by the first call of Group
 	local      *group            // made by the first call of HostGroup
 	runners    *group            // made by the first call of native.RunnersGroup
-	calls      uint64            // collective calls so far
+	begun      uint64            // collective calls so far
 	channels   uint32            // channels so far
 	names      map[uint32]string // of channels that have one
 	blocks     map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
@@ -482,7 +483,7 @@ func (c *Communicator) leave() bool {
 	if again || reformed {
 		return again
 	}
-	c.matcher.Refuse()
+	c.calls.Load().Refuse()
 	c.together = c.part()
 	c.ended.Store(true)
 	c.failure.abort()
@@ -551,10 +552,7 @@ func (c *Communicator) release() error {
 			errs = append(errs, g.close(c.private))
 		}
 	}
-	if c.matcher != nil {
-		errs = append(errs, c.matcher.close())
-	}
-	errs = append(errs, c.closeLeft())
+	errs = append(errs, c.leaveBoard(), c.closeLeft())
 	if c.from != nil {
 		errs = append(errs, c.from.close())
 	}

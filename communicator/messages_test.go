@@ -35,7 +35,7 @@ func FuzzContribution(f *testing.F) {
 
 // newOne returns as much of a communicator as a call needs to read contributions.
 func newOne() *Communicator {
-	return &Communicator{boot: one{}, matcher: &matcher{}}
+	return &Communicator{boot: one{}}
 }
 
 // one is the bootstrap of a group of one rank.

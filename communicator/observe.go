@@ -3,8 +3,6 @@ package communicator
 import (
 	"bytes"
 	"cmp"
-	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -34,6 +32,7 @@ type observer struct {
 
 	mu         sync.Mutex
 	board      *watch.Board // nil before join and after leave
+	stop       func()       // ends the exchange with other hosts; nil before start
 	owners     []int        // the leader of each rank's host
 	hostRanks  []int        // see Communicator.HostRanks
 	beat       uint64
@@ -143,6 +142,9 @@ func (o *observer) join(b *watch.Board, owners, leaders []int) {
 
 // leave says on the board that this rank is gone, and does not use it any more.
 func (o *observer) leave() {
+	if o.stop != nil {
+		o.stop()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board != nil {
@@ -539,66 +541,4 @@ func (o *observer) setHostRanks(ranks []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.hostRanks = ranks
-}
-
-// relay returns the pulses to send to the leader of another host: of this host's ranks
-// or, from the first leader, of all others. turns are those of the statuses that were
-// sent before.
-func (o *observer) relay(to int, turns []uint64) []pulse {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.board == nil {
-		return nil
-	}
-	var pulses []pulse
-	for rank, owner := range o.owners {
-		if owner == to || o.c.Rank() != o.owners[0] && owner != o.c.Rank() {
-			continue
-		}
-		p := pulse{rank: rank, beat: o.board.BeatOf(rank)}
-		if turn := o.board.TurnOf(rank); turn != turns[rank] {
-			p.status, turns[rank] = o.board.Reported(rank), turn
-		}
-		pulses = append(pulses, p)
-	}
-	return pulses
-}
-
-// hear writes to the board what a leader of another host tells, and how many questions it
-// knows of. It returns the leader's last call.
-func (o *observer) hear(from int, pulses []pulse, questions uint64) (last watch.Call, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.board == nil {
-		return last, nil
-	}
-	o.leaders[from] = o.now()
-	if questions > o.board.Asked() {
-		o.board.Ask(questions)
-		o.hearQuestion()
-	}
-	for _, p := range pulses {
-		if p.rank < 0 || p.rank >= len(o.owners) {
-			return last, fmt.Errorf("it tells of rank %d", p.rank)
-		}
-		owner := o.owners[p.rank]
-		if owner == o.c.Rank() || from != o.owners[0] && owner != from {
-			return last, errors.New("it tells of ranks of other hosts")
-		}
-		o.board.Beat(p.rank, p.beat)
-		if len(p.status) > 0 {
-			o.board.Report(p.rank, p.status)
-		}
-	}
-	if s := o.board.StatusOf(from); s != nil {
-		last = watch.Call{Rank: from, Number: s.Call, Digest: s.CallDigest, Text: s.CallText}
-	}
-	return last, nil
-}
-
-// forget ends the observation of a leader of another host that leaves.
-func (o *observer) forget(leader int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.leaders, leader)
 }

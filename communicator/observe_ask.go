@@ -94,13 +94,3 @@ func (o *observer) next() (time.Duration, <-chan struct{}) {
 	}
 	return o.compare, o.woken
 }
-
-// questions returns the number of questions that this host knows of.
-func (o *observer) questions() uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.board == nil {
-		return 0
-	}
-	return o.board.Asked()
-}

@@ -176,8 +176,8 @@ func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 	ticks(clock, 4500*time.Millisecond, all[0])
 	*clock = clock.Add(time.Minute)
 	ticks(clock, 500*time.Millisecond, all[0])
-	pulses := all[1].relay(0, make([]uint64, 2))
-	if _, err := all[0].hear(1, pulses, 0); err != nil {
+	e := all[1].relay(0, make([]uint64, 2))
+	if _, err := all[0].hear(1, e); err != nil {
 		t.Fatal(err)
 	}
 	if v, dead := ticks(clock, 4500*time.Millisecond, all[0]); dead {
@@ -192,7 +192,7 @@ func TestSuspects(t *testing.T) {
 	relays := func(d time.Duration) { // of host 0
 		for end := clock.Add(d); clock.Before(end); {
 			ticks(clock, all[0].compare, all...)
-			if _, err := all[1].hear(0, all[0].relay(1, make([]uint64, 3)), 0); err != nil {
+			if _, err := all[1].hear(0, all[0].relay(1, make([]uint64, 3))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,7 +236,7 @@ func TestMute(t *testing.T) {
 	heard := func(d time.Duration, ranks ...*observer) { // by rank 0, of the other host
 		for end := clock.Add(d); clock.Before(end); {
 			ticks(clock, all[0].compare, append(ranks, all[0], all[1])...)
-			if _, err := all[0].hear(2, all[2].relay(0, make([]uint64, 4)), 0); err != nil {
+			if _, err := all[0].hear(2, all[2].relay(0, make([]uint64, 4))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -316,11 +316,11 @@ func TestRelay(t *testing.T) {
 		if turns[[2]int{from, to}] == nil {
 			turns[[2]int{from, to}] = make([]uint64, len(all))
 		}
-		pulses := all[from].relay(to, turns[[2]int{from, to}])
-		if _, err := all[to].hear(from, pulses, 0); err != nil {
+		e := all[from].relay(to, turns[[2]int{from, to}])
+		if _, err := all[to].hear(from, e); err != nil {
 			t.Fatal(err)
 		}
-		return len(pulses)
+		return len(e.pulses)
 	}
 	testcmp.Equal(t, "the messages' pulses", []int{send(2, 0), send(3, 0), send(0, 2), send(0, 3)}, []int{1, 2, 4, 3})
 	for i, o := range all {
@@ -330,7 +330,7 @@ func TestRelay(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range all[0].relay(3, turns[[2]int{0, 3}]) {
+	for _, p := range all[0].relay(3, turns[[2]int{0, 3}]).pulses {
 		if p.status != nil {
 			t.Errorf("rank %d's status is sent again", p.rank)
 		}
@@ -344,7 +344,7 @@ func TestRelay(t *testing.T) {
 		"another host's leader": {0, 2, pulse{rank: 3}},
 		"own rank":              {3, 0, pulse{rank: 4}},
 	} {
-		if _, err := all[wrong.to].hear(wrong.from, []pulse{wrong.pulse}, 0); err == nil {
+		if _, err := all[wrong.to].hear(wrong.from, exchange{pulses: []pulse{wrong.pulse}}); err == nil {
 			t.Errorf("%s: rank %d believes rank %d", name, wrong.to, wrong.from)
 		}
 	}
@@ -415,22 +415,22 @@ func TestAskEarly(t *testing.T) {
 		t.Errorf("with nothing asked, it waits for %v, want %v", got, settling)
 	}
 	notes := &deviceNotes{}
-	asked := all[1].questions()
+	asked := all[1].board.Asked()
 	first := time.Duration(0)
 	for lasted := time.Duration(0); lasted < timeout; lasted += reportInterval {
 		notes.waits[0] = devicecode.WaitNote{What: 5<<32 | 1<<16, Start: 1, Last: 1 + uint64(lasted)}
 		if v, dead := all[0].tick(func() *deviceNotes { return notes }); dead {
 			t.Fatalf("%+v", v)
 		}
-		if all[1].questions() > asked && first == 0 {
+		if all[1].board.Asked() > asked && first == 0 {
 			first = lasted
 		}
 		*clock = clock.Add(reportInterval)
 	}
-	if n := all[1].questions() - asked; n != 1 || first < timeout-askBefore {
+	if n := all[1].board.Asked() - asked; n != 1 || first < timeout-askBefore {
 		t.Errorf("%d questions were asked, the first after %v of %v; want 1, just before the end", n, first, timeout)
 	}
-	if got := all[0].ask(); got != reportInterval || all[1].questions() != asked+1 {
+	if got := all[0].ask(); got != reportInterval || all[1].board.Asked() != asked+1 {
 		t.Errorf("at the deadline it waits for %v, want %v", got, reportInterval)
 	}
 	// A wait of long ago, without a deadline that is near, asks nothing.
@@ -439,7 +439,7 @@ func TestAskEarly(t *testing.T) {
 		notes.waits[0].Last += uint64(reportInterval)
 		all[0].tick(func() *deviceNotes { return notes })
 	}
-	if n := all[1].questions(); n != asked+1 {
+	if n := all[1].board.Asked(); n != asked+1 {
 		t.Errorf("%d questions were asked after the deadline", n-asked-1)
 	}
 }
@@ -477,10 +477,9 @@ func TestAsk(t *testing.T) {
 		}
 		c.failure = &failure{boot: c.boot, observer: newObserver(c)}
 		c.failure.observer.compare = time.Hour
-		c.matcher = &matcher{c: c, board: &sharedBoard{SharedBoard: boards[owners[rank]]}}
 	}
 	for rank, c := range comms {
-		c.matcher.start([]int{rank}, owners, 1<<63)
+		c.failure.observer.start(boards[owners[rank]].Board, owners, 1<<63)
 	}
 	for _, c := range comms {
 		wg.Go(func() { // as failure.watch does
@@ -525,9 +524,7 @@ func TestAsk(t *testing.T) {
 	wg.Wait()
 	for _, c := range comms {
 		wg.Go(func() {
-			if c.matcher.stop != nil {
-				c.matcher.stop()
-			}
+			c.failure.observer.stop()
 			c.boot.(interface{ Close() error }).Close()
 		})
 	}

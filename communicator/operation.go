@@ -79,5 +79,5 @@ func (o *operation) meet(all []header) {
 	}
 	o.c.mu.Lock()
 	defer o.c.mu.Unlock()
-	o.c.calls = max(o.c.calls, o.number)
+	o.c.begun = max(o.c.begun, o.number)
 }

@@ -109,7 +109,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	c.mu.Unlock()
 	together := false
 	if first {
-		c.matcher.Refuse()
+		c.calls.Load().Refuse()
 		together = c.part()
 		c.ended.Store(true)
 		c.failure.abort()
@@ -140,7 +140,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 		}
 	}
 	c.launches.End()
-	errs = append(errs, c.matcher.close(), c.closeLeft(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
+	errs = append(errs, c.leaveBoard(), c.closeLeft(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
 	h.status = c.failure.retire()
 	c.news.close(together)
 	errs = append(errs, c.closeOwned())

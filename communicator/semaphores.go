@@ -55,7 +55,7 @@ func (s *semaphores) index(i, rank int) int {
 func (s *semaphores) called() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	s.call = s.c.calls
+	s.call = s.c.begun
 }
 
 // take allocates this rank's ends and returns the offer that describes them.

@@ -78,6 +78,9 @@ func (c *Calls) Make(op, text string) (err error, open bool) {
 // Hear compares another rank's last call with this rank's. If this rank has not made that call yet, it is compared when it
 // does: such a call is not replaced by a later one, which this rank, if the other is always ahead, would never reach.
 func (c *Calls) Hear(op string, other Call) error {
+	if c == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.board == nil || other.Number == 0 || slices.ContainsFunc(c.ahead, func(a Call) bool { return a.Rank == other.Rank }) {
@@ -166,8 +169,11 @@ func (c *Calls) Refuse() {
 	c.closed = true
 }
 
-// Close has the board be used no more. It is called after Refuse.
+// Close has the board be used no more. It is called after Refuse, and does nothing on nil.
 func (c *Calls) Close() {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.board = nil
