@@ -35,10 +35,13 @@ const (
 // (docs/MEASUREMENTS.md): a packet 1.33 us there and back, a signal 2.77, a port's put and signal
 // of 1 KiB 6.85, Ethernet's 41 over the loopback interface. There links of 450 GB/s carry writes
 // at 366, reads at 336, half of each at 341, copies by engines at 387 and slots at 327. What PCIe
-// takes is an estimate that nothing here was measured against, as is what [topology.Network] says.
+// takes is an estimate that nothing here was measured against, and so is what a network takes.
 func (f Fabric) costs() costs {
-	network := topology.Network{RDMA: f.RDMA}
-	c := costs{trip: 0.67, signal: 1.4, port: 3.4, net: network.Latency()}
+	net, share := 30.0, 0.7 // by TCP, as [topology.TCPIsFaster] has them
+	if f.RDMA {
+		net, share = 6, 0.92
+	}
+	c := costs{trip: 0.67, signal: 1.4, port: 3.4, net: net}
 	write, read, both, engine, slots := 366.0/450, 336.0/450, 341.0/450, 387.0/450, 327.0/450
 	if f.Path > topology.PathNVL {
 		write, read, both, engine, slots = 0.85, 0.70, 0.75, 0.90, 0.75
@@ -56,10 +59,10 @@ func (f Fabric) costs() costs {
 	c.write, c.read, c.both = f.All*write*scale, f.All*read*scale, f.All*both*scale
 	c.engine, c.slots = f.All*engine*scale, f.All*slots*scale
 	c.next, c.nextEngine = f.Next*write*scale, f.Next*engine*scale
-	c.nic, c.perRank = f.NIC*network.Share()*scale, f.Net*network.Share()*scale
+	c.nic, c.perRank = f.NIC*share*scale, f.Net*share*scale
 	c.rings = f.Rings * write * scale
 	if f.Hosts > 1 {
-		c.rings = f.Rings * network.Share() * scale
+		c.rings = f.Rings * share * scale
 	}
 	return c
 }
