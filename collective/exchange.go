@@ -26,8 +26,8 @@ func (a *exchange) prepare(ctx context.Context, r *Runner, c *Call) (launch, err
 		return launch{}, err
 	}
 	local := c.input()
-	h, err := r.hostPath(ctx, pathKey{a.name, local, c.Out}, func(h *hostPath) error {
-		return h.connect(ctx, local.Buffer, communicator.PortChannelOptions{Inbox: c.Out.Buffer})
+	h, err := r.hostPath(ctx, pathKey{a.name, local, c.Out}, func(h *hostPath) {
+		h.connect(ctx, local.Buffer, communicator.PortChannelOptions{Inbox: c.Out.Buffer})
 	})
 	if err != nil {
 		return launch{}, err

@@ -32,15 +32,15 @@ func (g *groups) reachHosts(ctx context.Context, r *Runner) (*gpu.Buffer, error)
 	ranks := r.comm.Size()
 	words := 2 * 8 * uint64(ranks)
 	post := min(r.postBytes(farGroups, words+largestBox(r.comm.Hosts(), ranks)), g.sizes.post)
-	h, err := r.posts(ctx, groupsUse, post, 0, 0, words, func(h *hostPath) error {
+	h, err := r.posts(ctx, groupsUse, post, 0, 0, words, func(h *hostPath) {
 		var host []uint32
 		for _, rank := range r.comm.HostRanks() {
 			host = append(host, uint32(rank))
 		}
-		if err := upload(ctx, h, host); err != nil {
-			return err
+		if upload(ctx, h, host); h.err != nil {
+			return
 		}
-		return upload(ctx, h, []groupHostsOf{{
+		upload(ctx, h, []groupHostsOf{{
 			Channels: h.handles(0), Outbox: h.buffers[postsOutbox].Ptr(), Inbox: h.buffers[postsInbox].Ptr(), PostBytes: post,
 			Rank: uint32(r.comm.Rank()), Ranks: uint32(ranks),
 			Numbers: h.buffers[postsCounts].Ptr(), HostRanks: h.buffers[groupHostRanks].Ptr(),

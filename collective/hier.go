@@ -72,19 +72,12 @@ func (a *hier) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) 
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{"hier", nil, nil}, func(h *hostPath) error {
-		inbox, err := h.allocate(ctx, 2*place.halfOf(r.staging.room, hosts), 0)
-		if err != nil {
-			return err
-		}
+	h, err := r.hostPath(ctx, pathKey{"hier", nil, nil}, func(h *hostPath) {
+		inbox := h.allocate(ctx, 2*place.halfOf(r.staging.room, hosts), 0)
 		// How many calls there were, for each block.
-		if _, err := h.allocate(ctx, 4*hierBlocks, 4*hierBlocks); err != nil {
-			return err
-		}
-		if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
-			return err
-		}
-		return h.connect(ctx, inbox, communicator.PortChannelOptions{PerPeer: r.bounded(hierBlocks), Peers: place.peers})
+		h.allocate(ctx, 4*hierBlocks, 4*hierBlocks)
+		upload(ctx, h, orderOfHosts(hosts))
+		h.connect(ctx, inbox, communicator.PortChannelOptions{PerPeer: r.bounded(hierBlocks), Peers: place.peers})
 	})
 	if err != nil {
 		return launch{}, err
@@ -109,8 +102,7 @@ func (a *hier) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) 
 		}
 		switch c.Kind {
 		case Reduce:
-			root := placeOf(c.Root, hosts).host
-			args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
+			args = append(args, c.rootAmong(hosts)...)
 		case ReduceScatter:
 			args = append(args, h.buffers[2], uint32(place.parts(hosts)), c.part(), stride)
 		}
@@ -154,6 +146,12 @@ func (p place) parts(hosts [][]int) uint64 {
 		most = max(most, len(ranks))
 	}
 	return divideUp(uint64(most), uint64(p.owners))
+}
+
+// rootAmong returns what kernels take of the root: its host, and which of the ranks there it is.
+func (c *Call) rootAmong(hosts [][]int) []any {
+	host := placeOf(c.Root, hosts).host
+	return []any{uint32(host), uint32(slices.Index(hosts[host], c.Root))}
 }
 
 // orderOfHosts returns what Scatter of hier.cu has of the hosts: where the ranks of each

@@ -24,6 +24,7 @@ type hostPath struct {
 	slot     uint64    // bytes of a slot of an inbox that has slots
 	outlasts bool      // kernels end before their peers have what they sent
 	before   *hostPath // that of the group before, while this one is made; what this one has taken of it is nil there
+	err      error     // of what was added, after which nothing is
 }
 
 // hostChannels are channels with what they were made of.
@@ -40,7 +41,7 @@ type pathKey struct {
 
 // hostPath returns the host path of a key, which fill completes at its first use in a group. There what the
 // group before had for it is used again, at its addresses. The caller holds mu. Collective.
-func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath) error) (_ *hostPath, err error) {
+func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)) (_ *hostPath, err error) {
 	if h := r.hostPaths[key]; h != nil {
 		return h, nil
 	}
@@ -56,10 +57,10 @@ func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)
 		}
 		h.service, err = r.comm.ProxyService(ctx, o)
 	}
-	if _, err = r.exchange(ctx, "start a proxy service", "", err); err == nil {
-		err = fill(h)
+	if _, h.err = r.exchange(ctx, "start a proxy service", "", err); h.err == nil {
+		fill(h)
 	}
-	if err != nil && h.before == nil {
+	if err = h.err; err != nil && h.before == nil {
 		return nil, errors.Join(err, h.close())
 	}
 	if err != nil { // which loses no address: the next group may come
@@ -93,37 +94,46 @@ func (h *hostPath) add(bytes uint64) (b *gpu.Buffer, err error) {
 }
 
 // allocate adds a buffer, whose first bytes are zeros. Collective.
-func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) (*gpu.Buffer, error) {
+func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) *gpu.Buffer {
+	if h.err != nil {
+		return nil
+	}
 	b, err := h.add(bytes)
 	if err == nil && zeros > 0 {
 		err = gpu.CopyIn(b, make([]byte, zeros))
 	}
-	_, err = h.r.exchange(ctx, "allocate an inbox", "", err)
-	return b, err
+	_, h.err = h.r.exchange(ctx, "allocate an inbox", "", err)
+	return b
 }
 
 // upload adds a buffer that holds values. Collective.
-func upload[T any](ctx context.Context, h *hostPath, values []T) error {
+func upload[T any](ctx context.Context, h *hostPath, values []T) {
+	if h.err != nil {
+		return
+	}
 	b, err := h.add(uint64(len(values)) * uint64(unsafe.Sizeof(*new(T))))
 	if err == nil {
 		err = gpu.CopyIn(b, values)
 	}
-	_, err = h.r.exchange(ctx, "upload a table", "", err)
-	return err
+	_, h.err = h.r.exchange(ctx, "upload a table", "", err)
 }
 
 // smallest returns the least that any rank has room for, in bytes, as which a call takes
 // all: where slots lie in an inbox must depend on what all ranks agree upon. Collective.
-func (h *hostPath) smallest(ctx context.Context, mine uint64) (uint64, error) {
-	all, err := exchangeValues(ctx, h.r, "compare the sizes of buffers", proposals, proposal{number: mine}, mostText, nil)
+func (h *hostPath) smallest(ctx context.Context, mine uint64) uint64 {
+	var all []proposal
+	all, h.err = exchangeValues(ctx, h.r, "compare the sizes of buffers", proposals, proposal{number: mine}, mostText, nil)
 	for _, theirs := range all {
 		mine = min(mine, theirs.number)
 	}
-	return mine, err
+	return mine
 }
 
 // connect adds channels from a local buffer. Collective.
-func (h *hostPath) connect(ctx context.Context, local *gpu.Buffer, o communicator.PortChannelOptions) error {
+func (h *hostPath) connect(ctx context.Context, local *gpu.Buffer, o communicator.PortChannelOptions) {
+	if h.err != nil {
+		return
+	}
 	if o.Inbox == local {
 		o.Inbox = nil
 	}
@@ -131,19 +141,16 @@ func (h *hostPath) connect(ctx context.Context, local *gpu.Buffer, o communicato
 	if i := len(h.channels); h.before != nil && i < len(h.before.channels) {
 		// All else in o follows from the ranks of the hosts.
 		if old := &h.before.channels[i]; old.local == made.local && old.inbox == made.inbox {
-			if _, err := old.Reform(ctx, h.comm, h.service); err != nil {
-				return err
+			if _, h.err = old.Reform(ctx, h.comm, h.service); h.err == nil {
+				made.PortChannels, old.PortChannels = old.PortChannels, nil
+				h.channels = append(h.channels, made)
 			}
-			made.PortChannels, old.PortChannels = old.PortChannels, nil
-			h.channels = append(h.channels, made)
-			return nil
+			return
 		}
 	}
-	var err error
-	if made.PortChannels, err = h.comm.PortChannels(ctx, h.service, local, o); err == nil {
+	if made.PortChannels, h.err = h.comm.PortChannels(ctx, h.service, local, o); h.err == nil {
 		h.channels = append(h.channels, made)
 	}
-	return err
 }
 
 // handles returns channels' handles, or a null pointer where this rank has none.

@@ -29,25 +29,16 @@ func (r *Runner) postBytes(most, others uint64) uint64 {
 // posts returns the host path of a key, of posts of so many bytes: with bytes behind the posts of the
 // outbox, and zeros in front of the inbox's and for counts. fill completes it. The caller holds
 // mu. Collective the first time.
-func (r *Runner) posts(ctx context.Context, use string, post, behind, front, counts uint64, fill func(*hostPath) error) (*hostPath, error) {
-	return r.hostPath(ctx, pathKey{use, nil, nil}, func(h *hostPath) error {
+func (r *Runner) posts(ctx context.Context, use string, post, behind, front, counts uint64, fill func(*hostPath)) (*hostPath, error) {
+	return r.hostPath(ctx, pathKey{use, nil, nil}, func(h *hostPath) {
 		h.outlasts = true
 		end := uint64(r.comm.Size()) * postsOfPair * post
-		outbox, err := h.allocate(ctx, end+behind, 0)
-		if err != nil {
-			return err
+		outbox, inbox := h.allocate(ctx, end+behind, 0), h.allocate(ctx, front+end, front)
+		h.allocate(ctx, counts, counts)
+		h.connect(ctx, outbox, communicator.PortChannelOptions{PerPeer: 2, Inbox: inbox})
+		if h.err == nil {
+			fill(h)
 		}
-		inbox, err := h.allocate(ctx, front+end, front)
-		if err != nil {
-			return err
-		}
-		if _, err := h.allocate(ctx, counts, counts); err != nil {
-			return err
-		}
-		if err := h.connect(ctx, outbox, communicator.PortChannelOptions{PerPeer: 2, Inbox: inbox}); err != nil {
-			return err
-		}
-		return fill(h)
 	})
 }
 
@@ -60,7 +51,7 @@ func (r *Runner) throughPosts(ctx context.Context, b spansBetween, choice Choice
 	}
 	more, words := 2*behind(ranks)*spanBytes, 2*8*ranks
 	post := r.postBytes(farCounts, more+2*words)
-	h, err := r.posts(ctx, "slots", post, more, words, words, func(*hostPath) error { return nil })
+	h, err := r.posts(ctx, "slots", post, more, words, words, func(*hostPath) {})
 	if err != nil {
 		return launch{}, err
 	}

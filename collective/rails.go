@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"slices"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -31,15 +30,11 @@ func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error)
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{"rails", nil, c.Out}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{"rails", nil, c.Out}, func(h *hostPath) {
 		progress := 8 * uint64(1+place.hosts)
-		if _, err := h.allocate(ctx, progress, progress); err != nil {
-			return err
-		}
-		if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
-			return err
-		}
-		return h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{Peers: place.peers})
+		h.allocate(ctx, progress, progress)
+		upload(ctx, h, orderOfHosts(hosts))
+		h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{Peers: place.peers})
 	})
 	if err != nil {
 		return launch{}, err
@@ -56,10 +51,14 @@ func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error)
 	if c.Kind == AllGather {
 		args = append(args, uint32(r.comm.Rank()))
 	} else {
-		root := placeOf(c.Root, hosts).host
-		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
+		args = append(args, c.rootAmong(hosts)...)
 	}
-	copiers := divideUp(c.part(), 16*uint64(c.Threads))
+	return k.copying(c, c.part(), args), nil
+}
+
+// copying returns the launch of a kernel with a block that looks after channels, besides blocks that copy so many bytes.
+func (k launchable) copying(c *Call, bytes uint64, args []any) launch {
+	copiers := divideUp(bytes, 16*uint64(c.Threads))
 	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(k.fit, devicecode.MaxBlocks)-1)))
-	return launch{kernel: k.kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
+	return launch{kernel: k.kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}
 }

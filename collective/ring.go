@@ -26,17 +26,12 @@ func (a *ring) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) 
 	if err != nil {
 		return launch{}, err
 	}
-	h, err := r.hostPath(ctx, pathKey{a.name, nil, c.Out}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{a.name, nil, c.Out}, func(h *hostPath) {
 		// The inbox is as large as the output, and a line of 16 bytes for each rank and
 		// block besides, whose parts are whole lines.
-		inbox, err := h.allocate(ctx, c.Out.Size()+uint64(16*(r.comm.Size()+ringBlocks)), 0)
-		if err != nil {
-			return err
-		}
-		if err := h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: ringBlocks, Inbox: inbox}); err != nil {
-			return err
-		}
-		return h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: ringBlocks})
+		inbox := h.allocate(ctx, c.Out.Size()+uint64(16*(r.comm.Size()+ringBlocks)), 0)
+		h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: ringBlocks, Inbox: inbox})
+		h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: ringBlocks})
 	})
 	if err != nil {
 		return launch{}, err

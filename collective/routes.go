@@ -2,10 +2,8 @@ package collective
 
 import (
 	"context"
-	"slices"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -50,22 +48,15 @@ func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error
 	}
 	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
-	h, err := r.hostPath(ctx, pathKey{"routes", nil, nil}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{"routes", nil, nil}, func(h *hostPath) {
 		h.outlasts = true
 		twins := uint64(len(place.peers))
 		h.slot = routeSlot(r.staging.room, uint64(place.hosts-1))
-		boxes, err := h.allocate(ctx, max(2*routeSlots*twins*h.slot, line), 0)
-		if err != nil {
-			return err
-		}
+		boxes := h.allocate(ctx, max(2*routeSlots*twins*h.slot, line), 0)
 		progress := 4*4 + routeTwinBytes*twins
-		if _, err := h.allocate(ctx, progress, progress); err != nil {
-			return err
-		}
-		if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
-			return err
-		}
-		return h.connect(ctx, boxes, communicator.PortChannelOptions{PerPeer: 2, Peers: place.peers})
+		h.allocate(ctx, progress, progress)
+		upload(ctx, h, orderOfHosts(hosts))
+		h.connect(ctx, boxes, communicator.PortChannelOptions{PerPeer: 2, Peers: place.peers})
 	})
 	if err != nil {
 		return launch{}, err
@@ -76,10 +67,7 @@ func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error
 	}
 	args := []any{r.group, c.In.peers(), c.Out.peers(), way, c.part()}
 	if c.Kind.Rooted() {
-		root := placeOf(c.Root, hosts).host
-		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
+		args = append(args, c.rootAmong(hosts)...)
 	}
-	copiers := divideUp(c.part()*uint64(r.comm.Size()), 16*uint64(c.Threads))
-	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(k.fit, devicecode.MaxBlocks)-1)))
-	return launch{kernel: k.kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
+	return k.copying(c, c.part()*uint64(r.comm.Size()), args), nil
 }

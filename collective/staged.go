@@ -40,24 +40,13 @@ func (a *staged) prepare(ctx context.Context, r *Runner, c *Call) (launch, error
 	}
 	ranks := uint64(r.comm.Size())
 	in := c.input()
-	h, err := r.hostPath(ctx, pathKey{a.name, in, c.Out}, func(h *hostPath) error {
-		size, err := h.smallest(ctx, c.Out.Size())
-		if err != nil {
-			return err
-		}
-		h.slot = stagedSlot(size, ranks)
-		inbox, err := h.allocate(ctx, ranks*h.slot, 0)
-		if err != nil {
-			return err
-		}
+	h, err := r.hostPath(ctx, pathKey{a.name, in, c.Out}, func(h *hostPath) {
+		h.slot = stagedSlot(h.smallest(ctx, c.Out.Size()), ranks)
+		inbox := h.allocate(ctx, ranks*h.slot, 0)
 		const progress = 8 * (1 + stagedMostChunks)
-		if _, err := h.allocate(ctx, progress, progress); err != nil {
-			return err
-		}
-		if err := h.connect(ctx, in.Buffer, communicator.PortChannelOptions{PerPeer: stagedStreams, Inbox: inbox}); err != nil {
-			return err
-		}
-		return h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: stagedStreams})
+		h.allocate(ctx, progress, progress)
+		h.connect(ctx, in.Buffer, communicator.PortChannelOptions{PerPeer: stagedStreams, Inbox: inbox})
+		h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: stagedStreams})
 	})
 	if err != nil {
 		return launch{}, err
