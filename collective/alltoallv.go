@@ -53,16 +53,17 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 	}
 	defer r.mu.Unlock()
 	c.Sends, c.Receives = slices.Clone(c.Sends), slices.Clone(c.Receives)
-	o := &Operation{runner: r, v: &c}
-	if err := o.prepareV(ctx); err != nil {
+	o := &Operation{runner: r}
+	o.prepare = func(ctx context.Context) error { return o.prepareV(ctx, &c) }
+	if err := o.prepare(ctx); err != nil {
 		return nil, err
 	}
 	return o, nil
 }
 
 // prepareV is PrepareAllToAllV for an operation, which may be of a group before. The caller holds mu.
-func (o *Operation) prepareV(ctx context.Context) error {
-	r, c := o.runner, o.v
+func (o *Operation) prepareV(ctx context.Context, c *AllToAllV) error {
+	r := o.runner
 	spans, err := r.spansOf(prepareV, c)
 	var l launch
 	if err := r.prepareTogether(ctx, "prepare an all-to-all with counts", c.counts(), err, func(ctx context.Context, texts []string) (err error) {

@@ -188,7 +188,7 @@ func TestThreadOfRunner(t *testing.T) {
 				return err
 			}
 			// The others go on when one is closed.
-			if err := errors.Join(all[0].op.Close(), all[0].op.call.Out.Close(ctx), all[1].run(ctx, paths)); err != nil {
+			if err := errors.Join(all[0].op.Close(), all[0].op.memories[1].Close(ctx), all[1].run(ctx, paths)); err != nil {
 				return err
 			}
 			if err := threads(ctx, comm, want); err != nil {

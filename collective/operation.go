@@ -16,12 +16,11 @@ import (
 type Operation struct {
 	orderedCall
 	runner   *Runner
-	call     Call       // as it was asked for, unless v is not nil
-	v        *AllToAllV // of an all-to-all with counts
-	number   uint64     // among the prepared operations
-	choice   Choice     // with the blocks of the grid
-	memories []*Memory  // of the call
-	validity *validity  // nil before the first preparation
+	prepare  func(context.Context) error // for the group of the runner. The caller holds mu
+	number   uint64                      // among the prepared all-to-alls with counts
+	choice   Choice                      // with the blocks of the grid
+	memories []*Memory                   // of the call
+	validity *validity                   // nil before the first preparation
 	closed   atomic.Bool
 }
 
@@ -189,16 +188,17 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 		return nil, err
 	}
 	defer r.mu.Unlock()
-	o := &Operation{runner: r, call: c}
+	o := &Operation{runner: r}
+	o.prepare = func(ctx context.Context) error { return o.prepareCall(ctx, c) }
 	if err := o.prepare(ctx); err != nil {
 		return nil, err
 	}
 	return o, nil
 }
 
-// prepare is Prepare for an operation, which may be of a group before. The caller holds mu.
-func (o *Operation) prepare(ctx context.Context) error {
-	r, c := o.runner, o.call
+// prepareCall is Prepare for an operation, which may be of a group before. The caller holds mu.
+func (o *Operation) prepareCall(ctx context.Context, c Call) error {
+	r := o.runner
 	a, err := r.check(&c)
 	if err != nil {
 		err = r.invalid(&c, "prepare", err)

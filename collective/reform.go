@@ -344,12 +344,7 @@ func (o *Operation) Reform(ctx context.Context) (captured bool, err error) {
 		return false, r.invalidUse(op, "the operation is of the runner's group already")
 	}
 	before := o.validity
-	if o.v != nil {
-		err = o.prepareV(ctx)
-	} else {
-		err = o.prepare(ctx)
-	}
-	if err != nil {
+	if err := o.prepare(ctx); err != nil {
 		return false, err
 	}
 	return o.validity == before, nil
