@@ -81,20 +81,19 @@ func (p *prepared) undo() error {
 	return errors.Join(errs...)
 }
 
-// allocateOnce is allocate for what the runner keeps at m, unless that is there.
-func (r *Runner) allocateOnce(ctx context.Context, m **Memory, at purpose, bytes, zeros uint64) (err error) {
-	if *m != nil {
-		return nil
+// allocateOnce is allocate, unless the runner has the memory.
+func (r *Runner) allocateOnce(ctx context.Context, at purpose, bytes, zeros uint64) (*Memory, error) {
+	if m := r.own[at]; m != nil {
+		return m, nil
 	}
-	made, err := r.allocate(ctx, at, bytes, zeros)
+	m, err := r.allocate(ctx, at, bytes, zeros)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	*m = made
 	r.prepared.made(func() error {
-		*m = nil
-		delete(r.memories, made)
-		return errors.Join(made.release(), made.Buffer.Close())
+		delete(r.own, at)
+		delete(r.memories, m)
+		return errors.Join(m.release(), m.Buffer.Close())
 	})
-	return nil
+	return m, nil
 }

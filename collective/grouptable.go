@@ -264,6 +264,7 @@ func (g *groups) loadedByAll(ctx context.Context, r *Runner) (all bool, err erro
 	if box := g.box; box != nil {
 		r.left = append(r.left, func() error { return errors.Join(box.release(), box.Buffer.Close()) })
 		delete(r.memories, box)
+		delete(r.own, forBox)
 		g.box, g.tables = nil, g.tables[1:]
 	}
 	return false, err

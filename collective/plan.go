@@ -103,13 +103,13 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 		if _, err := r.side(ctx, forIn); err != nil {
 			return launch{}, err
 		}
-		in = r.staging.in.peers()
+		in = r.own[forIn].peers()
 	}
 	if p.reach.outputs() {
 		if _, err := r.side(ctx, forOut); err != nil {
 			return launch{}, err
 		}
-		out = r.staging.out.peers()
+		out = r.own[forOut].peers()
 	}
 	return m.launch(r, c, p.kernel, in, out), nil
 }

@@ -36,18 +36,14 @@ func (a *pushed) load(ctx context.Context, r *Runner, c *Call) (launchable, erro
 	if err != nil || k.fit < a.blocks {
 		return k, err
 	}
-	return k, r.needInbox(ctx)
+	// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
+	_, err = r.allocateOnce(ctx, forInbox, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
+	return k, err
 }
 
 // pushedChunk returns the bytes of a chunk of pushed.cu.
 func (r *Runner) pushedChunk() uint64 {
 	return divideUp(r.room/uint64(r.comm.Size()), line)*line + line
-}
-
-// needInbox allocates the inbox, unless there is one. Collective.
-func (r *Runner) needInbox(ctx context.Context) error {
-	// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
-	return r.allocateOnce(ctx, &r.inbox, forInbox, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
 }
 
 func (a *pushed) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
@@ -60,7 +56,7 @@ func (a *pushed) launch(r *Runner, c *Call, k launchable, in, out devicecode.Pee
 	if c.Out != nil {
 		lead = uint64(in.Ranks[0]) % line
 	}
-	args := []any{r.group, in, out, r.inbox.peers(), c.part(), r.pushedChunk(), piece, lead}
+	args := []any{r.group, in, out, r.own[forInbox].peers(), c.part(), r.pushedChunk(), piece, lead}
 	if c.Kind.Rooted() {
 		args = append(args, uint32(c.Root))
 	}

@@ -33,17 +33,6 @@ const (
 	forBox
 )
 
-// own returns the memory of the runner's own.
-func (r *Runner) own() map[purpose]*Memory {
-	all := map[purpose]*Memory{forInbox: r.inbox, forSlots: r.slots, forIn: r.staging.in, forOut: r.staging.out, forBox: r.groups.box}
-	for at, m := range all {
-		if m == nil {
-			delete(all, at)
-		}
-	}
-	return all
-}
-
 // release frees what no group has taken.
 func (h *earlier) release() error {
 	var errs []error
@@ -72,7 +61,7 @@ func (r *Runner) retire() error {
 	if !r.joining { // else h has them already
 		h.comm, h.group, h.number = r.comm, r.group, r.number
 	}
-	for at, m := range r.own() {
+	for at, m := range r.own {
 		h.memories[at] = m
 		delete(r.memories, m)
 	}
@@ -82,7 +71,7 @@ func (r *Runner) retire() error {
 	for key := range r.calls {
 		h.calls[key] = true
 	}
-	r.inbox, r.slots, r.staging.in, r.staging.out = nil, nil, nil, nil
+	clear(r.own)
 	r.groups = r.groups.retired()
 	clear(r.plans)
 	clear(r.calls)
@@ -261,6 +250,7 @@ func (r *Runner) allocate(ctx context.Context, at purpose, bytes, zeros uint64) 
 		return nil, err
 	}
 	delete(r.before.memories, at)
+	r.own[at] = m
 	return m, nil
 }
 

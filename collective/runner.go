@@ -70,8 +70,7 @@ type Runner struct {
 	modules   map[unitKey]*module // that all ranks have loaded
 	loads     map[string]*module  // all, by unit and options
 	fits      map[fitKey]int      // blocks
-	inbox     *Memory             // made by the first call that needs it
-	slots     *Memory             // likewise; see alltoallv.go
+	own       map[purpose]*Memory // made by the first calls that need it
 	hostPaths map[pathKey]*hostPath
 	threads   proxyservice.Threads // serve the host paths, unless the communicator's do
 	memories  map[*Memory]bool     // that are open
@@ -112,7 +111,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 		machine: machine, arch: arch, scratch: o.Scratch, tuning: o.Tuning, room: pushedInbox, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
 		plans: map[planKey]*plan{}, calls: map[callKey]*anyCall{}, staging: staging{lines: leastLines},
 		modules: map[unitKey]*module{}, loads: map[string]*module{}, fits: map[fitKey]int{},
-		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
+		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{}, own: map[purpose]*Memory{},
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +186,7 @@ func (r *Runner) release() error {
 	for _, close := range r.left {
 		errs = append(errs, close())
 	}
-	for _, m := range r.own() {
+	for _, m := range r.own {
 		errs = append(errs, m.Buffer.Close())
 	}
 	errs = append(errs, r.groups.release())

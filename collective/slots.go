@@ -99,7 +99,7 @@ func (r *Runner) launchCounts(ctx context.Context, b spansBetween, overlap bool)
 func (r *Runner) loadSlots(ctx context.Context, threads int) (k launchable, err error) {
 	ranks := uint64(r.comm.Size())
 	first, _ := r.slotSizes.layout(ranks)
-	if err := r.allocateOnce(ctx, &r.slots, forSlots, r.slotSizes.bytes(ranks), first); err != nil {
+	if _, err := r.allocateOnce(ctx, forSlots, r.slotSizes.bytes(ranks), first); err != nil {
 		return launchable{}, err
 	}
 	name := "slotsLL16"
@@ -143,9 +143,9 @@ func (r *Runner) launchSlots(k launchable, b spansBetween, choice Choice, overla
 	}
 	shape := gpu.Blocks(int(max(1, min(blocks, uint64(choice.Blocks), uint64(k.fit)))), choice.Threads)
 	shape.Overlap = overlap && r.comm.Sharers() == 1
-	to, from, stores := k.place(b, r.slots.Buffer.Ptr()+gpu.Ptr(end))
+	to, from, stores := k.place(b, r.own[forSlots].Ptr()+gpu.Ptr(end))
 	return launch{kernel: k.kernel, shape: shape, args: []any{
-		r.group, r.slots.peers(), to, from, b.in, b.out, tiny, small, sizes.slot, uint32(sizes.streamsOf(ranks)), b.typ.device(),
+		r.group, r.own[forSlots].peers(), to, from, b.in, b.out, tiny, small, sizes.slot, uint32(sizes.streamsOf(ranks)), b.typ.device(),
 	}, before: stores}
 }
 

@@ -19,10 +19,9 @@ const defaultScratch = 64 << 20
 // rank only when no peer reads or writes that rank's memory any more. So pieces, and
 // calls, follow each other through the same memory.
 type staging struct {
-	in, out *Memory    // allocated when first needed, of room bytes
-	halves  [2]*Memory // views of out; see sides
-	room    uint64
-	lines   uint64 // bytes that an inbox must hold for chooseLines
+	halves [2]*Memory // views of the output's; see sides
+	room   uint64     // bytes of the input's, and of the output's, which are allocated when first needed
+	lines  uint64     // bytes that an inbox must hold for chooseLines
 }
 
 // leastLines is staging.lines of runners. Inboxes that hold less take more pieces than a staging.
@@ -30,12 +29,7 @@ const leastLines = 4 << 20
 
 // side returns the input's or the output's staging. Collective the first time.
 func (r *Runner) side(ctx context.Context, at purpose) (*Memory, error) {
-	m := &r.staging.in
-	if at == forOut {
-		m = &r.staging.out
-	}
-	err := r.allocateOnce(ctx, m, at, r.staging.room, 0)
-	return *m, err
+	return r.allocateOnce(ctx, at, r.staging.room, 0)
 }
 
 // sides prepares the stagings of a call that reaches inputs and outputs, and returns the bytes of each. On

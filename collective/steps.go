@@ -63,7 +63,7 @@ func (a *anyCall) me() uint64 { return uint64(a.r.group.Rank) }
 // to the output. This rank's own part is written to where it belongs at once.
 func (a *anyCall) throughOutput(at, bytes uint64) {
 	r, me, c := a.r, a.me(), &a.call
-	stage := r.staging.out
+	stage := r.own[forOut]
 	in, out := stage.peers(), stage.peers() // nobody reads a peer's input
 	in.Set(me, a.from+gpu.Ptr(at))
 	own := a.to + gpu.Ptr(at) // where this rank's own part of the piece belongs
@@ -89,7 +89,7 @@ func (a *anyCall) throughOutput(at, bytes uint64) {
 // throughShards is throughOutput of an all-reduce or a reduction to the root. This rank's shard
 // is written to where it belongs at once if that is aligned as the stagings are.
 func (a *anyCall) throughShards(at, bytes uint64) {
-	stage := a.r.staging.out
+	stage := a.r.own[forOut]
 	in, out := stage.peers(), stage.peers()
 	in.Set(a.me(), a.from+gpu.Ptr(at))
 	own := a.to + gpu.Ptr(at)
@@ -120,14 +120,14 @@ func (a *anyCall) shard(bytes uint64) (first, end uint64) {
 // stagings are.
 func (a *anyCall) throughRoot(at, bytes uint64) {
 	r, me := a.r, a.me()
-	in, out := r.staging.in.peers(), r.staging.out.peers()
+	in, out := r.own[forIn].peers(), r.own[forOut].peers()
 	first, end := a.shard(bytes)
 	if own := a.from + gpu.Ptr(at); own%line == 0 {
 		in.Set(me, own)
-		a.copyIn(r.staging.in.Buffer, 0, at, first)
-		a.copyIn(r.staging.in.Buffer, end, at+end, bytes-end)
+		a.copyIn(r.own[forIn].Buffer, 0, at, first)
+		a.copyIn(r.own[forIn].Buffer, end, at+end, bytes-end)
 	} else {
-		a.copyIn(r.staging.in.Buffer, 0, at, bytes)
+		a.copyIn(r.own[forIn].Buffer, 0, at, bytes)
 	}
 	if r.comm.Rank() != a.call.Root {
 		a.kernelStep(in, out, bytes)
@@ -139,15 +139,15 @@ func (a *anyCall) throughRoot(at, bytes uint64) {
 		first, end = bytes, bytes
 	}
 	a.kernelStep(in, out, bytes)
-	a.copyOut(r.staging.out.Buffer, 0, at, first)
-	a.copyOut(r.staging.out.Buffer, end, at+end, bytes-end)
+	a.copyOut(r.own[forOut].Buffer, 0, at, first)
+	a.copyOut(r.own[forOut].Buffer, end, at+end, bytes-end)
 }
 
 // throughInput copies a piece into the staging, where the peers read it. This rank's
 // own part is read where it lies if that is aligned as the stagings are.
 func (a *anyCall) throughInput(at, bytes uint64) {
 	r, me, c := a.r, a.me(), &a.call
-	stage := r.staging.in
+	stage := r.own[forIn]
 	in := stage.peers()
 	var out devicecode.PeerMemory
 	out.Set(me, a.to+gpu.Ptr(at))

@@ -118,7 +118,7 @@ func (s *survivor) scribble() error {
 	if s.runner == nil {
 		return nil
 	}
-	for _, m := range s.runner.own() {
+	for _, m := range s.runner.own {
 		for rank, peer := range m.shared.Memories {
 			b := peer.Buffer()
 			if rank == s.comm.Rank() || b == nil {

@@ -370,7 +370,7 @@ func TestPrintsOfPlans(t *testing.T) {
 		if err := r.AllReduce(stream, b, b, 100, I32, Sum); err != nil {
 			return err
 		}
-		if r.staging.in.peers() == r.staging.out.peers() {
+		if r.own[forIn].peers() == r.own[forOut].peers() {
 			t.Error("the all-reduce made no staging")
 		}
 		delete(r.plans, c.planKey())
