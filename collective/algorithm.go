@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// algorithm is one way to do some of the collectives. Each has a file, and nothing else tells it from the others.
+// algorithm is one way to do some of the collectives. Each has a file, and only kind.go names it elsewhere.
 type algorithm interface {
 	about() *traits
 	// fits returns why a call cannot be done so, beyond what the traits tell, or nil.
@@ -44,6 +44,8 @@ type traits struct {
 	narrow  bool // sums are kept in the elements' type
 	warps   bool // it is done by whole warps
 	shared  bool // its blocks share their port channels
+	// instead is the algorithm of calls on any buffers, if another, and fallback where too few of its blocks fit.
+	instead, fallback string
 	// blocks is the fewest blocks that the kernel may have where not 1: some have another task than others. threads
 	// is the most threads of a block, where not 1024.
 	blocks, threads int

@@ -10,7 +10,11 @@ import (
 // direct moves or reduces the parts between two barriers, each straight to its place, or by a rank that passes it on.
 type direct struct{ traits }
 
-var straight = &direct{traits{name: "direct", kernel: "direct"}}
+var (
+	straight = &direct{traits{name: "direct", kernel: "direct"}}
+	// straightSums is of all-reduces, which peers' inputs and outputs both take part in.
+	straightSums = &direct{traits{name: "direct", kernel: "direct", instead: "pushed"}}
+)
 
 // relayed is a broadcast by ranks that pass on the shares which the root gives them.
 var relayed = &direct{traits{name: "relayed", kernel: "relayed", unit: file("broadcast.cu")}}

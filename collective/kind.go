@@ -64,7 +64,7 @@ var specs = [...]spec{
 		algorithms: []algorithm{
 			packet("oneShotLL8", payloadLL8, whole), packet("oneShotLL16", payloadLL16, whole), packet("oneShotLL128", payloadLL128, whole),
 			packet("twoShotLL16", payloadLL16, twoShards), packet("twoShotLL128", payloadLL128, twoShards),
-			straight, push("pushed"), aroundRing, stagedSums,
+			straightSums, push("pushed"), aroundRing, stagedSums,
 			betweenHosts("hier", "hier"), betweenHosts(hierRing, hierRing), betweenHosts(hierTree, hierTree),
 		},
 		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },

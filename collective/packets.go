@@ -105,3 +105,24 @@ func (a *packets) launch(r *Runner, c *Call, k launchable, in, out devicecode.Pe
 	}
 	return r.plain(c, k, c.blocks(work, perThread, k.fit), in, out)
 }
+
+// linesChoice is LL128 packets with as many threads as two ranks' links need.
+var linesChoice = Choice{Algorithm: "LL128", Blocks: 256, Threads: 512}
+
+// chooseLines returns the choice of a call that reduces no element, between two ranks on NVLink. The
+// flags among packets cost less than a copy: on two H100s, with a scratch of 256 MiB, calls of 4M to
+// 256M take 1.00 to 1.15 times as long as prepared ones, and through stagings 1.20 to 1.40 times.
+func (r *Runner) chooseLines(c *Call) (Choice, bool) {
+	if r.link != NVLink || r.comm.Size() != 2 || len(r.comm.Hosts()) > 1 || r.maxBlocks != 0 || c.Kind.Reduces() {
+		return Choice{}, false
+	}
+	a, err := c.Kind.algorithm(linesChoice.Algorithm)
+	if err != nil || r.capacity(payloadLL128)*payloadLL128 < r.staging.lines {
+		return Choice{}, false
+	}
+	// An all-to-all goes so in one piece, or through stagings.
+	if c.Kind == AllToAll && a.(mapped).piece(r, c) < c.part() {
+		return Choice{}, false
+	}
+	return linesChoice, true
+}

@@ -77,7 +77,7 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 	m, here := p.algorithm.(mapped)
 	if here {
 		if p.kernel, err = m.load(ctx, r, c); err == nil && p.kernel.fit < m.about().blocks {
-			if p.algorithm, err = c.Kind.algorithm("direct"); err != nil {
+			if p.algorithm, err = c.Kind.algorithm(m.about().fallback); err != nil {
 				return launch{}, err
 			}
 			m = p.algorithm.(mapped)

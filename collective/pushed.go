@@ -21,7 +21,7 @@ type pushed struct{ traits }
 
 // push returns the algorithm with a kernel.
 func push(kernel string) *pushed {
-	return &pushed{traits{name: "pushed", kernel: kernel, unit: file("pushed.cu"), blocks: 2, threads: boundedThreads}}
+	return &pushed{traits{name: "pushed", kernel: kernel, unit: file("pushed.cu"), fallback: "direct", blocks: 2, threads: boundedThreads}}
 }
 
 func (a *pushed) reach(k Kind) reach {
