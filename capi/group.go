@@ -18,7 +18,6 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // groupOptions converts options and a config, each of which may be NULL.
@@ -54,7 +53,7 @@ func (c *call) groupJoinConfigured(o *C.mscclgo_group_options, config *C.mscclgo
 	readEnvironment()
 	comm, err := communicator.Join(context.Background(), options)
 	c.check(err)
-	native.TakeDevice(comm)
+	comm.Internal().TakeDevice()
 	newGroup(comm, collectives, comm.Device(), nil).store(result)
 	return nil
 }
@@ -120,7 +119,7 @@ func leaveGroups(all []*object) (errs []error) {
 	left := false
 	for _, o := range all {
 		if g, ok := o.value.(*group); ok {
-			errs = append(errs, native.Leave(g.comm))
+			errs = append(errs, g.comm.Internal().Leave())
 			left = true
 		}
 	}

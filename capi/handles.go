@@ -14,7 +14,6 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -241,7 +240,7 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 // as before. The table is locked until they are out of it, or released.
 func seize(op string, all []*object, used *object) error {
 	for _, o := range all {
-		if p, ok := o.value.(*proxyservice.ProxyService); ok && native.InProxy(p) {
+		if p, ok := o.value.(*proxyservice.ProxyService); ok && p.Internal().InHandler() {
 			return invalid(op, "a handler calls it, for which its proxy would wait; call it on another thread")
 		}
 	}

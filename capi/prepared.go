@@ -14,7 +14,6 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // peerMemory is what the handle of peer memory stands for.
@@ -172,7 +171,7 @@ func (p *prepared) agree(c *call, group *object, r *collective.Runner, wrong err
 		}
 		text += [...]string{", to ", ", from "}[i] + state
 	}
-	return native.Agree(context.Background(), r, "compare calls to prepare", text, wrong)
+	return r.Internal().Agree(context.Background(), "compare calls to prepare", text, wrong)
 }
 
 // look returns what is wrong with the part, or what all ranks know of its memory.

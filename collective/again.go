@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -32,7 +31,7 @@ var preparations = wire.For[preparation]()
 // each says of the call, in an exchange, and then does the rest. failed is why this rank's part failed, or nil. The caller
 // holds mu. Collective.
 func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed error, rest func(ctx context.Context, texts []string) error) error {
-	ctx = native.Operation(ctx, r.comm, name)
+	ctx = r.comm.Internal().Operation(ctx, name)
 	p := &r.prepared
 	told, err := exchangeValues(ctx, r, name, preparations, preparation{p.calls, mine}, r.mostContent()+16, failed)
 	if err != nil {
@@ -60,7 +59,7 @@ func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed 
 // where it works the call is queued. The caller holds mu. Collective.
 func (r *Runner) prepareFirst(do func(context.Context) error) error {
 	r.prepared.drop = nil
-	err := do(native.Operation(context.Background(), r.comm, "make a first call"))
+	err := do(r.comm.Internal().Operation(context.Background(), "make a first call"))
 	if err != nil {
 		err = errors.Join(err, r.prepared.undo())
 	}

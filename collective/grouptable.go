@@ -9,7 +9,6 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // The constants of group.cu.
@@ -190,7 +189,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 		}
 		g.counts = true
 	}
-	ctx = native.Operation(ctx, r.comm, "prepare groups of sends and receives")
+	ctx = r.comm.Internal().Operation(ctx, "prepare groups of sends and receives")
 	r.prepared.drop = nil
 	defer func() { r.prepared.drop = nil }() // loadedByAll does that for groups
 	if all, err := g.loadedByAll(ctx, r); err != nil || all {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -52,7 +51,7 @@ func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)
 	}
 	if err == nil {
 		o := proxyservice.ServiceOptions{Options: proxyservice.Options{Threads: &r.threads}}
-		if shared := native.ThreadsOf(r.comm).(*proxyservice.Threads); shared != nil {
+		if shared := r.comm.Internal().Threads(); shared != nil {
 			o.Threads = shared
 		}
 		h.service, err = r.comm.ProxyService(ctx, o)

@@ -12,7 +12,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // unit is a file of kernels, as it is compiled.
@@ -68,7 +67,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 		return err
 	}
 	// Another rank that compiles the same, and is awaited, may be stopped.
-	ctx, cancel := native.UntilFailure(ctx, r.comm)
+	ctx, cancel := r.comm.Internal().UntilFailure(ctx)
 	defer cancel()
 	var units []unit
 	known := map[unitKey]bool{}
@@ -138,7 +137,7 @@ func (r *Runner) kernel(ctx context.Context, c *Call, t *traits) (launchable, er
 func (r *Runner) kernelOf(ctx context.Context, u unit, name string, threads, shared int) (k launchable, err error) {
 	m := r.modules[u.unitKey]
 	if m == nil {
-		if native.Shared(r.comm) {
+		if r.comm.Internal().Shared() {
 			// The driver may wait for the kernels of all ranks of the process on that GPU, which end once all
 			// have made the calls before.
 			if _, err := r.exchange(ctx, "come to load "+u.file, "", nil); err != nil {
@@ -186,7 +185,7 @@ func (r *Runner) load(ctx context.Context, u unit) (*module, error) {
 	if m := r.loads[key]; m != nil {
 		return m, nil
 	}
-	ctx, cancel := native.UntilFailure(ctx, r.comm)
+	ctx, cancel := r.comm.Internal().UntilFailure(ctx)
 	defer cancel()
 	loaded, err := devicecode.Load(ctx, r.comm.Device(), u.file, u.source(), o)
 	if err != nil {
@@ -216,7 +215,7 @@ func (m *module) kernel(name string) (_ *gpu.Kernel, err error) {
 // complete adds to a unit's options the options of all units.
 func (r *Runner) complete(o devicecode.Options) devicecode.Options {
 	o = forRanks(o, r.comm.Size())
-	o.Trace = native.Traced(r.comm)
+	o.Trace = r.comm.Internal().Traced()
 	return o
 }
 

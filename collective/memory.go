@@ -10,7 +10,6 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -47,7 +46,7 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 		return nil, err
 	}
 	defer r.mu.Unlock()
-	ctx = native.Operation(ctx, r.comm, "share a buffer of a runner")
+	ctx = r.comm.Internal().Operation(ctx, "share a buffer of a runner")
 	shared, err := r.comm.Share(ctx, b)
 	if err != nil {
 		return nil, wrap(r.comm, op, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/inside"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // order puts the calls of all runners of a communicator in the order in which they are
@@ -93,7 +92,7 @@ const usesClosed = ", which its calls use, is closed"
 
 // orderOf returns the one order of a communicator.
 func orderOf(comm *communicator.Communicator) *order {
-	return native.KeptBy(comm, func() native.Kept {
+	return comm.Internal().Keep(func() inside.Kept[*communicator.Communicator] {
 		return &order{comm: comm, id: comm.Registry().Internal().Instance(), captures: map[uint64]*captured{}, members: map[*Runner]bool{}}
 	}).(*order)
 }
@@ -120,7 +119,7 @@ func (o *order) part(r *Runner) {
 	delete(o.members, r)
 }
 
-// Retire implements native.Kept.
+// Retire implements inside.Kept.
 func (o *order) Retire() error {
 	o.mu.Lock()
 	o.forget()
@@ -134,11 +133,11 @@ func (o *order) Retire() error {
 	return errors.Join(errs...)
 }
 
-// Follow implements native.Kept.
-func (o *order) Follow(comm any) {
+// Follow implements inside.Kept.
+func (o *order) Follow(comm *communicator.Communicator) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.comm, o.closed = comm.(*communicator.Communicator), false
+	o.comm, o.closed = comm, false
 }
 
 // do queues a call on a stream that is open, behind all calls before it. All ranks make
@@ -296,7 +295,7 @@ func (o *order) capture(key uint64, s *gpu.Stream, call *orderedCall) error {
 				return err
 			}
 		}
-		s.Internal().Carry(o.id, native.Beside(o.comm), func(stream *gpu.Stream, g inside.GraphLaunch) error {
+		s.Internal().Carry(o.id, o.comm.Internal().Beside(), func(stream *gpu.Stream, g inside.GraphLaunch) error {
 			return o.launch(stream, c, g)
 		})
 	case c.last != s && (c.handle == 0 || c.handle != s.Handle()):
@@ -415,15 +414,15 @@ func (o *order) launch(s *gpu.Stream, c *captured, g inside.GraphLaunch) error {
 // of all ranks of the process on that GPU, which may wait for this one. So these ranks make a graph when all of
 // them have come to its launch, and launch it when all have made theirs.
 func (o *order) queue(s *gpu.Stream, g inside.GraphLaunch) error {
-	if !native.Beside(o.comm) || s.Internal().Capture() != 0 {
+	if !o.comm.Internal().Beside() || s.Internal().Capture() != 0 {
 		return g.Launch()
 	}
 	made := g.Made()
 	if !made {
-		native.Together(o.comm, false, true)
+		o.comm.Internal().Together(false, true)
 	}
 	err := g.Make()
-	native.Together(o.comm, true, !made) // whether or not, so that no other waits for this one
+	o.comm.Internal().Together(true, !made) // whether or not, so that no other waits for this one
 	if err != nil {
 		return err
 	}
@@ -437,7 +436,7 @@ func (o *order) serves(comm *communicator.Communicator) bool {
 	return !o.closed && o.comm == comm
 }
 
-// Close implements native.Kept.
+// Close implements inside.Kept.
 func (o *order) Close() error {
 	err := o.Leave()
 	o.mu.Lock()
@@ -449,7 +448,7 @@ func (o *order) Close() error {
 	return err
 }
 
-// Leave implements native.Kept: it releases the events.
+// Leave implements inside.Kept: it releases the events.
 func (o *order) Leave() error {
 	o.mu.Lock()
 	event, inside, across := o.event, o.inside, o.across

@@ -8,7 +8,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // earlier is what a runner keeps from earlier groups until its new group takes it.
@@ -143,12 +142,11 @@ func (r *Runner) Reform(ctx context.Context, comm *communicator.Communicator) (c
 // join makes the runner one of a group, with what it has from groups before. Collective, for ranks in New
 // and in Reform alike: with what ranks have that come by Reform, all prepare the same.
 func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (captured bool, err error) {
-	ctx = native.Operation(ctx, comm, "make a runner")
-	made, err := native.RunnersGroup(ctx, comm)
+	ctx = comm.Internal().Operation(ctx, "make a runner")
+	group, err := comm.Internal().RunnersGroup(ctx)
 	if err != nil {
 		return false, err
 	}
-	group := made.(devicecode.Group)
 	link, lines, links, err := linkOf(ctx, comm, r.machine, r.arch)
 	if err != nil {
 		return false, err

@@ -10,7 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/topology"
@@ -125,15 +125,17 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 	return r, nil
 }
 
-func init() {
-	native.Agree = func(ctx context.Context, runner any, step, text string, wrong error) error {
-		r := runner.(*Runner)
-		if err := r.begin("collective: " + step); err != nil {
-			return cmp.Or(wrong, err)
-		}
-		defer r.mu.Unlock()
-		return r.agree(ctx, step, text, wrong)
+// Internal is for packages of this module.
+func (r *Runner) Internal() inside.Runner { return runnerInside{r} }
+
+type runnerInside struct{ *Runner }
+
+func (r runnerInside) Agree(ctx context.Context, step, text string, wrong error) error {
+	if err := r.begin("collective: " + step); err != nil {
+		return cmp.Or(wrong, err)
 	}
+	defer r.mu.Unlock()
+	return r.agree(ctx, step, text, wrong)
 }
 
 // Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have such
@@ -239,7 +241,7 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 
 // exchangeMost is exchange with messages of so many bytes at most.
 func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, failed error) ([]string, error) {
-	ctx, cancel := native.Patient(ctx, r.comm)
+	ctx, cancel := r.comm.Internal().Patient(ctx)
 	defer cancel()
 	cut := func(s string, n int) string { return s[:min(len(s), n)] }
 	w := wire.NewWriter(len(mine) + 2*mostName)
@@ -261,7 +263,7 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 	for rank, b := range all {
 		read := wire.NewReader(b)
 		if err := sameStep(read, r.comm.Rank(), rank, op, cut(name, mostName)); err != nil {
-			return nil, errors.Join(failed, native.OwnError(r.comm, err))
+			return nil, errors.Join(failed, r.comm.Internal().OwnError(err))
 		}
 		ok := read.Bool()
 		texts[rank] = read.String(most)
@@ -294,7 +296,7 @@ const inOrder = "all ranks make the same calls in the same order, and a call tha
 // because returns the error of a collective call that fails because of another rank. A program may fail
 // another group of its with it, in which ranks have other numbers.
 func (r *Runner) because(rank int, kind mscclgo.Kind, op, format string, args ...any) error {
-	return native.OwnError(r.comm, mscclgo.Errorf(kind, op, format, args...).At(r.comm.Rank(), rank))
+	return r.comm.Internal().OwnError(mscclgo.Errorf(kind, op, format, args...).At(r.comm.Rank(), rank))
 }
 
 // agree compares what all ranks say about a call. Collective.

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -22,7 +21,7 @@ func TestOtherStep(t *testing.T) {
 				if m.comm.Rank() == 0 {
 					_, err = New(m.ctx, m.comm, Options{})
 				} else {
-					if _, err := native.RunnersGroup(m.ctx, m.comm); err != nil { // New's first step
+					if _, err := m.comm.Internal().RunnersGroup(m.ctx); err != nil { // New's first step
 						return err
 					}
 					if ahead > 0 {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 )
 
@@ -18,17 +17,8 @@ type process struct{ namespace, id uint64 } // of process ids, 0 if unknown
 
 func thisProcess() process { return process{procfs.Namespace(), uint64(os.Getpid())} }
 
-// besidePatience is how long comeTo waits: a program may make the calls of all its ranks by one goroutine.
+// besidePatience is how long Together waits: a program may make the calls of all its ranks by one goroutine.
 const besidePatience = time.Second
-
-func init() {
-	native.Shared = func(comm any) bool { return comm.(*Communicator).crowded }
-	native.Beside = func(comm any) bool {
-		c := comm.(*Communicator)
-		return len(c.beside) > 0 && c.turn() == nil // what is explored is emulated, and waits in its turns alone
-	}
-	native.Together = func(comm any, done, wait bool) { comm.(*Communicator).comeTo(done, wait) }
-}
 
 // findBeside finds the other ranks of this process that use this rank's device, and whether any ranks of the group
 // share a device in one process.
@@ -51,8 +41,7 @@ func (c *Communicator) findBeside(identities []identity) {
 	}
 }
 
-// comeTo implements native.Together.
-func (c *Communicator) comeTo(done, wait bool) {
+func (c communicatorInside) Together(done, wait bool) {
 	step := 2 * c.lastCall().Number
 	if done {
 		step++

@@ -28,30 +28,10 @@ import (
 	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/inside"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
-
-func init() {
-	native.KeptBy = func(comm any, create func() native.Kept) native.Kept {
-		c := comm.(*Communicator)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.kept == nil {
-			c.kept = create()
-		}
-		return c.kept
-	}
-	native.OwnError = func(comm any, err error) error { return comm.(*Communicator).ours(err) }
-	native.UntilFailure = func(ctx context.Context, comm any) (context.Context, context.CancelFunc) {
-		return comm.(*Communicator).untilFailure(ctx)
-	}
-	native.RunnersGroup = func(ctx context.Context, comm any) (any, error) { return comm.(*Communicator).runnersGroup(ctx) }
-	native.ThreadsOf = func(comm any) any { return comm.(*Communicator).options.Threads }
-	native.Traced = func(comm any) bool { return comm.(*Communicator).tracer != nil }
-}
 
 // Options configure a communicator. The zero value is right for most uses.
 type Options struct {
@@ -201,7 +181,7 @@ type Communicator struct {
 	retiring   bool              // Reform is ending the group's part, or could not
 	group      *group            // made by the first call of Group
 	local      *group            // made by the first call of HostGroup
-	runners    *group            // made by the first call of native.RunnersGroup
+	runners    *group            // made by the first call of RunnersGroup
 	begun      uint64            // collective calls so far
 	channels   uint32            // channels so far
 	names      map[uint32]string // of channels that have one
@@ -214,8 +194,8 @@ type Communicator struct {
 	endAnswers context.CancelFunc
 	running    sync.WaitGroup
 
-	openers map[int]*opener // by rank; see turnAway
-	kept    native.Kept     // see native.KeptBy
+	openers map[int]*opener            // by rank; see turnAway
+	kept    inside.Kept[*Communicator] // or nil
 	closed  bool
 	left    bool // leave is done or under way
 	closing sync.Once
@@ -280,11 +260,6 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	}
 	c.ownsDevice, c.owned = true, append(c.owned, boot.Close)
 	return c, nil
-}
-
-func init() {
-	native.TakeDevice = func(c any) { c.(*Communicator).ownsDevice = false }
-	native.Leave = func(c any) error { return c.(*Communicator).leaveEarly() }
 }
 
 // heartbeatFromEnv returns what MSCCLGO_HEARTBEAT_TIMEOUT says, or otherwise if it is
@@ -490,8 +465,7 @@ func (c *Communicator) leave() bool {
 	return true
 }
 
-// leaveEarly implements native.Leave.
-func (c *Communicator) leaveEarly() error {
+func (c communicatorInside) Leave() error {
 	c.reforming.Lock()
 	defer c.reforming.Unlock()
 	if !c.leave() {

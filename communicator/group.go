@@ -59,8 +59,7 @@ func (c *Communicator) HostGroup(ctx context.Context) (devicecode.Group, error) 
 	return c.groupOf(ctx, &c.local, "the hosts' windows", c.hostRanks(), hostGroupChannel, c.options.Scratch)
 }
 
-// runnersGroup implements native.RunnersGroup.
-func (c *Communicator) runnersGroup(ctx context.Context) (devicecode.Group, error) {
+func (c communicatorInside) RunnersGroup(ctx context.Context) (devicecode.Group, error) {
 	scratch := c.options.Scratch
 	if len(c.hosts) > 1 {
 		scratch = 0 // no collective between hosts has packets

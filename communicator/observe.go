@@ -14,7 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/grace"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -89,7 +89,7 @@ type service struct {
 	since    time.Time
 	kind     uint8
 	serves   bool
-	taken    uint64 // see native.ProxyStill
+	taken    uint64 // see Still of inside.Service
 	rounds   uint64 // at the last of this rank's own moments, or when taken was first seen
 }
 
@@ -293,7 +293,7 @@ func (o *observer) readServices(now time.Time) {
 		}
 		// One that is closed does nothing any more. A look at it while the garbage collector marks would keep
 		// it, with its connections: each time, where there is so much memory that marking takes longer than a tick.
-		if rounds, _, done := native.ProxyStill(proxy); done && rounds == native.ProxyEnded {
+		if rounds, _, done := proxy.Internal().Still(); done && rounds == inside.ProxyEnded {
 			return true
 		}
 		position, kind, serves := proxy.Serving()

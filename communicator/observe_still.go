@@ -8,7 +8,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/inside"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -50,7 +49,7 @@ func (o *observer) readStill() {
 		if proxy == nil {
 			return
 		}
-		n, taken, done := native.ProxyStill(proxy)
+		n, taken, done := proxy.Internal().Still()
 		idle = s.still(n, taken, done) && idle
 		rounds[i] = n
 		add(uint64(i))
@@ -85,14 +84,14 @@ func (o *observer) readStill() {
 }
 
 // still reports whether a proxy has nothing to do, and had not since the last moment, by what
-// native.ProxyStill returned.
+// Still of inside.Service returned.
 func (s *service) still(rounds, taken uint64, done bool) bool {
 	if taken != s.taken {
 		s.taken, s.rounds = taken, rounds
 		return false // the newest trigger may be half done
 	}
 	// The first round may have begun before the last moment, or before that trigger.
-	return done && (rounds == native.ProxyEnded || rounds >= s.rounds+2)
+	return done && (rounds == inside.ProxyEnded || rounds >= s.rounds+2)
 }
 
 // deadlock returns the verdict of a group of which nothing can go on, as rank 0 finds it. All

@@ -3,7 +3,7 @@ package communicator
 import (
 	"testing"
 
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 )
 
 // TestServiceStill has a proxy told to have nothing to do only once it has found nothing
@@ -22,8 +22,8 @@ func TestServiceStill(t *testing.T) {
 		{11, 1, false, false},
 		{11, 1, true, true},
 		{20, 3, true, false},
-		{native.ProxyEnded, 3, true, true},
-		{native.ProxyEnded, 3, false, false},
+		{inside.ProxyEnded, 3, true, true},
+		{inside.ProxyEnded, 3, false, false},
 	} {
 		if got := s.still(look.rounds, look.taken, look.done); got != look.want {
 			t.Errorf("look %d, %+v: %t", i, look, got)

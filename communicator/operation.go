@@ -4,11 +4,10 @@ import (
 	"context"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // operation is a collective call of the user's, whose steps are exchanges. The calls that package collective makes one
-// after the other may be one operation; see native.Operation.
+// after the other may be one operation; see Operation of inside.Communicator.
 //
 // A rank whose context ends in a step may have sent its part: then the others go on to the next step, and when
 // that rank makes the call again, its first step meets their later one. Their calls fail, so that they make them again
@@ -24,16 +23,6 @@ type operation struct {
 const mostSteps = 64
 
 type operationKey struct{}
-
-func init() {
-	native.Operation = func(ctx context.Context, comm any, name string) context.Context {
-		c := comm.(*Communicator)
-		if c.operation(ctx) != nil {
-			return ctx
-		}
-		return context.WithValue(ctx, operationKey{}, c.begin(name, "").of)
-	}
-}
 
 // operation returns the operation of this communicator that a context is for, or nil.
 func (c *Communicator) operation(ctx context.Context) *operation {

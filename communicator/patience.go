@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/devicecode"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -18,12 +17,6 @@ import (
 
 // mostPatience is by how long the deadline of a wait is put off at most: a compiler may hang.
 const mostPatience = 10 * time.Minute
-
-func init() {
-	native.Patient = func(ctx context.Context, comm any) (context.Context, context.CancelFunc) {
-		return comm.(*Communicator).patient(ctx)
-	}
-}
 
 // patient returns a context that ends with Options.Timeout as its deadline, which is put off while a rank compiles.
 func (c *Communicator) patient(ctx context.Context) (context.Context, context.CancelFunc) {

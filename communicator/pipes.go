@@ -13,7 +13,6 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -97,7 +96,7 @@ type Pipes struct {
 	pool        *registeredmem.Memory // with the ends of this rank, or nil where it has none
 	buffer      *registeredmem.Memory // options.Buffer, or nil
 	ends        []*pipeEnd
-	room        native.Room // for the ends in the service
+	room        serviceRoom // for the ends in the service
 	connections []*connection.Connection
 	handles     piece
 	set         devicecode.PipeSet
@@ -165,7 +164,7 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 // before Open.
 func newPipes(c *Communicator, o PipeOptions) *Pipes {
 	o.To, o.From = slices.Clone(o.To), slices.Clone(o.From)
-	return &Pipes{options: o.withDefaults(), room: native.RoomIn(o.Service), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
+	return &Pipes{options: o.withDefaults(), room: o.Service.Internal().Room(), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
 }
 
 // PipeBytes returns the bytes of the pool that this rank needs for the pipes of the options.

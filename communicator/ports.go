@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -52,11 +53,11 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	if err != nil {
 		return nil, err
 	}
-	native.ExplainProxy(s, c.causeFirst)
-	native.NameChannels(s, c.channelName)
+	telling := inside.Telling{Explain: c.causeFirst, Channel: c.channelName}
 	if c.tracer != nil {
-		native.TraceProxy(s, c.tracer.host)
+		telling.Trace = c.tracer.host
 	}
+	s.Internal().Tell(telling)
 	if err := s.Start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -103,7 +104,7 @@ type PortChannels struct {
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
 	waits       []*waitingChannel      // likewise, for the service to have them; nil: it has, or none is there
-	room        native.Room            // for those in the service
+	room        serviceRoom            // for those in the service
 	handles     piece
 	peers       *PeerMemory
 	mine        *registeredmem.Memory // local
@@ -152,7 +153,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 		}
 		return nil, err
 	}
-	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, room: native.RoomIn(s), peers: peers, kernels: kernels, closing: new(sync.Mutex)}
+	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, room: s.Internal().Room(), peers: peers, kernels: kernels, closing: new(sync.Mutex)}
 	k = k.then("connect port channels")
 	endpoints, mine, err := p.offer()
 	defer func() {
@@ -187,7 +188,7 @@ func (c *Communicator) checkService(op string, s *proxyservice.ProxyService) err
 	if s == nil {
 		return invalid("the proxy service is nil")
 	}
-	if d := native.ServiceDevice(s).(*gpu.Device); d != c.dev {
+	if d := s.Internal().Device(); d != c.dev {
 		return invalid("the proxy service is for %v, the communicator on %v%s", d, c.dev, native.Twice(d, c.dev))
 	}
 	return nil

@@ -220,7 +220,7 @@ func (s StreamPort) check(op portOp, args []uint64) error {
 		return s.errorf(mscclgo.ErrInvalid, op, "the channels were made without PortChannelOptions.OnStream")
 	case p.kernels == nil:
 		return s.errorf(mscclgo.ErrInvalid, op, "the channels are closed")
-	case native.ServiceClosed(p.service):
+	case p.service.Internal().Closed():
 		return s.errorf(mscclgo.ErrInvalid, op, "the proxy service of the channels is closed")
 	}
 	if err := s.stream.Internal().Usable(what); err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -22,9 +22,9 @@ type carried struct {
 	// Of this communicator and of those before it. They are retired, and hold the places
 	// at which peers' memory was mapped.
 	registries []*registeredmem.Registry
-	device     bool        // it is to be closed with the communicator
-	kept       native.Kept // see native.KeptBy, or nil
-	ring       *traceRing  // of a timeline, or nil
+	device     bool                       // it is to be closed with the communicator
+	kept       inside.Kept[*Communicator] // or nil
+	ring       *traceRing                 // of a timeline, or nil
 }
 
 // Reform ends this rank's part in the group, and makes it one of another group, in the

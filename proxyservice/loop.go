@@ -53,7 +53,7 @@ func (l *loop) entry(j *job) unsafe.Pointer {
 	return unsafe.Pointer(C.native_ring_entry(l.c.ring, j.position))
 }
 
-// still implements native.ProxyStill for what runs in C. taken is read first.
+// still implements Still of inside.Service for what runs in C. taken is read first.
 func (l *loop) still() (rounds, taken uint64) {
 	defer runtime.KeepAlive(l) // the counts lie in C, and go with it
 	taken = (*atomic.Uint64)(unsafe.Pointer(&l.c.begun)).Load()

@@ -94,7 +94,7 @@ type Proxy struct {
 	running *run // from Start until Stop has seen the goroutine end; guarded by life
 	closed  bool // for good; guarded by life
 	failure atomic.Pointer[error]
-	explain func(error) error // of a failure; see native.ExplainProxy
+	explain func(error) error // of a failure; see inside.Telling
 	current *job              // being done, or done last; the goroutine's
 	serving *atomic.Uint64    // see loop.h
 }
@@ -139,13 +139,6 @@ func (r *run) ended() bool {
 // itself reports whether it is called by the run's own goroutine.
 func (r *run) itself() bool {
 	return !r.ended() && r.thread.Load() == int64(unix.Gettid()) // once ended, the number may be another thread's
-}
-
-// inside implements native.InProxy.
-func (p *Proxy) inside() bool {
-	p.life.Lock()
-	defer p.life.Unlock()
-	return p.running != nil && p.running.itself()
 }
 
 // NewProxy returns a proxy that is not started. The ring stays the caller's, and must

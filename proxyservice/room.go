@@ -3,22 +3,19 @@ package proxyservice
 import (
 	"slices"
 
-	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// kept implements native.Room.
-type kept struct {
+// room implements inside.Room.
+type room struct {
 	s                    *ProxyService
 	semaphores, memories int
 }
 
-func init() { native.RoomIn = func(s any) native.Room { return &kept{s: s.(*ProxyService)} } }
-
 // fresh returns which of memories the service does not have, each once. The caller holds mu.
-func (s *ProxyService) fresh(memories any) (fresh []*registeredmem.Memory) {
-	for _, m := range memories.([]*registeredmem.Memory) {
+func (s *ProxyService) fresh(memories []*registeredmem.Memory) (fresh []*registeredmem.Memory) {
+	for _, m := range memories {
 		if _, known := s.memories[m]; m != nil && !known && !slices.Contains(fresh, m) {
 			fresh = append(fresh, m)
 		}
@@ -26,7 +23,7 @@ func (s *ProxyService) fresh(memories any) (fresh []*registeredmem.Memory) {
 	return fresh
 }
 
-func (k *kept) Memories(memories any, more int) error {
+func (k *room) Memories(memories []*registeredmem.Memory, more int) error {
 	s := k.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +36,7 @@ func (k *kept) Memories(memories any, more int) error {
 	return err
 }
 
-func (k *kept) Semaphore() error {
+func (k *room) Semaphore() error {
 	s := k.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +48,7 @@ func (k *kept) Semaphore() error {
 	return err
 }
 
-func (k *kept) Add(sem, memories any) error {
+func (k *room) Add(sem *semaphore.Host2Device, memories []*registeredmem.Memory) error {
 	s := k.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,11 +61,11 @@ func (k *kept) Add(sem, memories any) error {
 	}
 	s.reserved--
 	k.semaphores--
-	_, err := s.addSemaphore(sem.(*semaphore.Host2Device))
+	_, err := s.addSemaphore(sem)
 	return err
 }
 
-func (k *kept) Leave() {
+func (k *room) Leave() {
 	if k.semaphores+k.memories == 0 { // also of no service
 		return
 	}

@@ -102,15 +102,15 @@ type ProxyService struct {
 	words   []atomic.Uint64 // of the ring: a devicecode.PortProgress for each connection
 	pinned  gpu.Ptr         // the first of them as kernels see it
 	options ServiceOptions
-	naming  func(number uint32) string // or nil; see native.NameChannels
+	naming  func(number uint32) string // or nil; see inside.Telling
 
 	mu         sync.Mutex
 	known      tables // Proxy.tables points to a copy
 	memories   map[*registeredmem.Memory]uint16
 	semaphores map[*semaphore.Host2Device]uint16
 	links      map[*connection.Connection]*link
-	reserved   int // semaphores and connections that will be added; see native.Room
-	kept       int // memories that will be added; see native.Room
+	reserved   int // semaphores and connections that will be added; see inside.Room
+	kept       int // memories that will be added; see inside.Room
 	closed     bool
 
 	freeing sync.Mutex // held by Close from when the proxy has ended
@@ -369,7 +369,7 @@ func (s *ProxyService) Close() error {
 	}
 	var r *run
 	var err error
-	if !s.isClosed() {
+	if !s.Internal().Closed() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if r, err = s.end(ctx, true); r != nil && r.itself() {
@@ -401,41 +401,6 @@ func (s *ProxyService) free() error {
 		l.forget()
 	}
 	return s.ring.Close()
-}
-
-func init() {
-	native.ServiceClosed = func(s any) bool { return s.(*ProxyService).isClosed() }
-	native.ServiceDevice = func(s any) any {
-		if ring := s.(*ProxyService).ring; ring != nil {
-			return ring.Device()
-		}
-		return (*gpu.Device)(nil) // it was not made by New
-	}
-	native.InProxy = func(s any) bool { return s.(*ProxyService).inside() }
-	native.ExplainProxy = func(s any, f func(error) error) { s.(*ProxyService).explain = f }
-	native.NameChannels = func(s any, f func(uint32) string) { s.(*ProxyService).naming = f }
-	native.ProxyStill = func(s any) (uint64, uint64, bool) { return s.(*ProxyService).still() }
-}
-
-// still implements native.ProxyStill.
-func (s *ProxyService) still() (rounds, taken uint64, done bool) {
-	rounds, taken = s.loop.still()
-	done = s.waiting.Load() == 0 // last: what was taken before a round is done or waits
-	// A Start has the lock while it waits for a thread that others may hold up: then the
-	// proxy has not ended, and the goroutine that watches the group must not wait too.
-	if s.life.TryLock() {
-		if s.Proxy.closed && s.running == nil {
-			rounds = native.ProxyEnded
-		}
-		s.life.Unlock()
-	}
-	return rounds, taken, done
-}
-
-func (s *ProxyService) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
 }
 
 func (s *ProxyService) invalid(op, format string, args ...any) error {

@@ -8,17 +8,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-func init() {
-	native.TraceProxy = func(p any, t *native.Trace) {
-		switch p := p.(type) {
-		case *Proxy:
-			p.traceTo(t)
-		case *ProxyService:
-			p.traceTo(t)
-		}
-	}
-}
-
 // traceTo has the proxy, which is not started, add what it does to a trace.
 func (p *Proxy) traceTo(t *native.Trace) {
 	p.trace = t

@@ -11,7 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
-	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -169,7 +169,7 @@ func TestStillWhileStarted(t *testing.T) {
 	s.life.Lock() // as Start does
 	rounds := make(chan uint64, 1)
 	go func() {
-		n, _, _ := s.still()
+		n, _, _ := s.Internal().Still()
 		rounds <- n
 	}()
 	select {
@@ -182,8 +182,8 @@ func TestStillWhileStarted(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n, _, _ := s.still()
-	testcmp.Equal(t, "rounds of a closed service", n, native.ProxyEnded)
+	n, _, _ := s.Internal().Still()
+	testcmp.Equal(t, "rounds of a closed service", n, inside.ProxyEnded)
 }
 
 // TestBusyTogether has Go get a turn's triggers together where C finds their connection in use.

@@ -1,0 +1,63 @@
+package inside
+
+import (
+	"context"
+	"io"
+)
+
+// Communicator is the inside of a *communicator.Communicator C. G is devicecode.Group, and T *proxyservice.Threads.
+type Communicator[C, G, T any] interface {
+	// Keep returns the one value that the communicator keeps for package collective, which
+	// create makes at the first call. Closing the communicator closes it, and Reform hands it on.
+	Keep(create func() Kept[C]) Kept[C]
+	// RunnersGroup returns the group that all runners of package collective share: like
+	// HostGroup, with windows that no kernel of the user's reaches. They have no scratch where there
+	// are several hosts.
+	RunnersGroup(ctx context.Context) (G, error)
+	// Threads returns Options.Threads.
+	Threads() T
+	// Traced reports whether the communicator records a timeline.
+	Traced() bool
+	// UntilFailure returns a context that ends when the group fails, with its error as the cause.
+	UntilFailure(ctx context.Context) (context.Context, context.CancelFunc)
+	// Patient returns a context for what waits for ranks: it ends with Options.Timeout, which
+	// begins anew while a rank compiles.
+	Patient(ctx context.Context) (context.Context, context.CancelFunc)
+	// Operation returns a context with which collective calls of the communicator are steps of
+	// one call of that name. If ctx is one already, it is returned.
+	Operation(ctx context.Context, name string) context.Context
+	// OwnError returns an error that names a rank by its number in the group, so that other
+	// groups of the rank know that, as of the errors of its collective calls.
+	OwnError(err error) error
+	// Shared reports whether several ranks of one process share a GPU, in the group, and Beside
+	// whether such ranks share this rank's.
+	Shared() bool
+	Beside() bool
+	// Together notes that this rank has come to its last call, or, with done, that it is ready to
+	// queue it. With wait it waits until the ranks beside it are as far, for a second at most.
+	Together(done, wait bool)
+	// TakeDevice makes the device that Join opened the caller's, to be closed after the communicator.
+	TakeDevice()
+	// Leave does the part of Close that waits for the other ranks and ends the waits of
+	// kernels, and has what Keep keeps leave. Nothing is freed before Close.
+	Leave() error
+}
+
+// Kept is what a communicator, a C, keeps for package collective.
+type Kept[C any] interface {
+	// Closer closes the runners that are open, once all ranks have left the group.
+	io.Closer
+	// Leave ends what streams that close ask of it.
+	Leave() error
+	// Retire ends its part in the group, once all work of that has ended on this rank.
+	Retire() error
+	// Follow makes it the communicator's which Reform has made.
+	Follow(comm C)
+}
+
+// Runner is the inside of a *collective.Runner.
+type Runner interface {
+	// Agree is a step of a collective call: it fails on all ranks where one's part is wrong,
+	// there with that error and as ErrRemote on the others, and where their texts differ.
+	Agree(ctx context.Context, step, text string, wrong error) error
+}
