@@ -108,27 +108,84 @@ func (p *parted) await(rank, from int) error {
 	return p.all[rank].launch("await", 1, 1, p.channels[rank].HandleOf(0, from))
 }
 
-// TestMissingSignalOutside has ranks of a part wait for rank 2, which waits in the outer group for a
-// rank that is not of the part, and sends nothing. The waits of the part end first.
-func TestMissingSignalOutside(t *testing.T) {
-	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
-	p.meet(t, 0, 1)
-	time.Sleep(apart)
-	if err := p.await(2, 3); err != nil {
-		t.Fatal(err)
+// TestMissingSignalAmongGroups has ranks of a group, or of a part of it, wait for a rank that waits in the other for one that
+// sends nothing. The group whose waits began first fails first.
+func TestMissingSignalAmongGroups(t *testing.T) {
+	type verdict struct {
+		culprit int
+		texts   []string
 	}
-	blames(t, "the part", p.part, 2, "rank 3 of the outer group never signalled rank 2: rank 2 has waited",
-		"for signal 1 of channel 'halo' from 3 of the outer group to 2, block 0, in the outer group", "rank 3 of the outer group is not of this one")
-	for _, c := range p.comms {
-		if c.Err() != nil {
-			t.Errorf("rank %d: the outer group has failed before its deadline: %v", c.Rank(), c.Err())
-		}
+	const outsider = "rank 3 of the outer group is not of this one"
+	awaits := func(rank, from int) func(*testing.T, *parted) error {
+		return func(_ *testing.T, p *parted) error { return p.await(rank, from) }
 	}
-	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
-	settled(t, p.all)
+	meet := func(ranks ...int) func(*testing.T, *parted) error {
+		return func(t *testing.T, p *parted) error { p.meet(t, ranks...); return nil }
+	}
+	onHost := func(t *testing.T, p *parted) error {
+		var wait sync.WaitGroup
+		wait.Go(func() { p.part[2].Barrier(t.Context()) })
+		t.Cleanup(wait.Wait)
+		return nil
+	}
+	first, none := []int{0, 0, 0, -1}, []int{0, 0, 0, 0}
+	for name, c := range map[string]struct {
+		colors, keys []int
+		begin, then  func(*testing.T, *parted) error
+		outerFirst   bool // the outer group fails first
+		part, outer  verdict
+		aborts       bool // the part fails by the outer group's error
+	}{
+		"outside": {colors: first, keys: none, begin: meet(0, 1), then: awaits(2, 3),
+			part: verdict{2, []string{"rank 3 of the outer group never signalled rank 2: rank 2 has waited",
+				"for signal 1 of channel 'halo' from 3 of the outer group to 2, block 0, in the outer group", outsider}},
+			outer: verdict{3, []string{"rank 3 never signalled rank 2: rank 2 has waited"}}},
+		// The rank that sends nothing is of the part too, and waits there as the others do.
+		"inside": {colors: []int{-1, 0, 0, 0}, keys: []int{0, -1, -2, -3}, begin: meet(1, 3), then: awaits(2, 3), // 3, 2, 1
+			part:  verdict{0, []string{"rank 0 never signalled rank 1: rank 1 has waited", "channel 'halo' from 0 to 1, block 0, in the outer group; rank 0 itself has waited"}},
+			outer: verdict{3, []string{"rank 3 never signalled rank 2: rank 2 has waited"}}},
+		"the outer group fails first": {colors: first, keys: none, begin: awaits(2, 3), then: meet(0, 1), outerFirst: true,
+			part:  verdict{2, []string{"the outer group has failed, by whose numbers ranks are named", "rank 3 never signalled rank 2: rank 2 has waited", outsider}},
+			outer: verdict{3, []string{"rank 3 never signalled rank 2: rank 2 has waited"}}},
+		"the part fails first": {colors: []int{-1, 0, 0, -1}, keys: none, begin: meet(2), then: awaits(0, 2),
+			part:  verdict{0, []string{"rank 0 did not come: rank 1 has waited"}},
+			outer: verdict{1, []string{"rank 1 did not come: rank 2 has waited", ", in a part of the group"}}},
+		"in a part": {colors: []int{-1, 0, 0, -1}, keys: none, begin: awaits(0, 2), then: meet(2), outerFirst: true, aborts: true,
+			part:  verdict{0, []string{"rank 1 did not come"}},
+			outer: verdict{1, []string{"rank 1 did not come: rank 2 has waited", ", in a part of the group; no kernel there waits for another rank"}}},
+		"in a part, on the host": {colors: []int{-1, 0, 0, -1}, keys: none, begin: awaits(0, 2), then: onHost, outerFirst: true, aborts: true,
+			part:  verdict{0, []string{"rank 1 did not come"}},
+			outer: verdict{1, []string{"rank 1 did not come: rank 2 has waited", ", in a part of the group; no kernel there waits for another rank"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newParted(t, c.colors, c.keys)
+			if err := c.begin(t, p); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(apart)
+			if err := c.then(t, p); err != nil {
+				t.Fatal(err)
+			}
+			early, earlier, late, later := p.part, c.part, p.comms, c.outer
+			if c.outerFirst {
+				early, earlier, late, later = p.comms, c.outer, p.part, c.part
+			}
+			blames(t, "the first group", early, earlier.culprit, earlier.texts...)
+			for _, other := range late {
+				if other != nil && other.Err() != nil {
+					t.Errorf("rank %d: the second group has failed before its deadline: %v", other.Rank(), other.Err())
+				}
+			}
+			if c.aborts {
+				p.part[2].Abort(p.comms[2].Err())
+			}
+			blames(t, "the second group", late, later.culprit, later.texts...)
+			settled(t, p.all)
+		})
+	}
 }
 
-// TestMissingSignalOutsideAborts is TestMissingSignalOutside where ranks of the part abort the outer
+// TestMissingSignalOutsideAborts is "outside" where ranks of the part abort the outer
 // group with what they learn there.
 func TestMissingSignalOutsideAborts(t *testing.T) {
 	for _, first := range []int{0, 1} {
@@ -210,21 +267,7 @@ func TestAbortAtOnce(t *testing.T) {
 	blames(t, "the outer group", comms, 0, "another group of this rank has failed, by whose numbers ranks are named")
 }
 
-// TestMissingSignalInside is TestMissingSignalOutside where the rank that sends nothing is of the
-// part too, has another number there, and waits there as the others do.
-func TestMissingSignalInside(t *testing.T) {
-	p := newParted(t, []int{-1, 0, 0, 0}, []int{0, -1, -2, -3}) // 3, 2, 1
-	p.meet(t, 1, 3)
-	time.Sleep(apart)
-	if err := p.await(2, 3); err != nil {
-		t.Fatal(err)
-	}
-	blames(t, "the part", p.part, 0, "rank 0 never signalled rank 1: rank 1 has waited", "channel 'halo' from 0 to 1, block 0, in the outer group; rank 0 itself has waited")
-	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
-	settled(t, p.all)
-}
-
-// TestMissingSignalOutsideInExchange is TestMissingSignalOutside where the ranks of the part wait on
+// TestMissingSignalOutsideInExchange is "outside" where the ranks of the part wait on
 // the host.
 func TestMissingSignalOutsideInExchange(t *testing.T) {
 	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
@@ -239,25 +282,6 @@ func TestMissingSignalOutsideInExchange(t *testing.T) {
 		return nil
 	})
 	blames(t, "the outer group", p.comms, 3, "rank 3 of the outer group never signalled rank 2")
-	settled(t, p.all)
-}
-
-// TestOuterGroupFailsFirst has ranks of a part wait for rank 2, whose wait in the outer group fails
-// before theirs, and which then does nothing.
-func TestOuterGroupFailsFirst(t *testing.T) {
-	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
-	if err := p.await(2, 3); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(apart)
-	p.meet(t, 0, 1)
-	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
-	for _, c := range p.part[:3] {
-		if c.Err() != nil {
-			t.Errorf("rank %d: the part has failed before its deadline: %v", c.Rank(), c.Err())
-		}
-	}
-	blames(t, "the part", p.part, 2, "the outer group has failed, by whose numbers ranks are named", "rank 3 never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
 	settled(t, p.all)
 }
 
@@ -277,7 +301,7 @@ func (b textual) Err() error {
 	return nil
 }
 
-// TestOuterGroupFailsOfNobody is TestOuterGroupFailsFirst where nobody hears who failed.
+// TestOuterGroupFailsOfNobody is "the outer group fails first" where nobody hears who failed.
 func TestOuterGroupFailsOfNobody(t *testing.T) {
 	var boots []communicator.Bootstrap
 	for _, b := range ranks(t, 4) {
@@ -292,57 +316,6 @@ func TestOuterGroupFailsOfNobody(t *testing.T) {
 	p.meet(t, 0, 1)
 	blames(t, "the part", p.part, 2, "rank 3 of the outer group never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
 	settled(t, p.all)
-}
-
-// TestPartFailsFirst has rank 0 wait for rank 2, whose wait in a part of the group fails just before,
-// and which then does nothing.
-func TestPartFailsFirst(t *testing.T) {
-	p := newParted(t, []int{-1, 0, 0, -1}, []int{0, 0, 0, 0})
-	if err := barrier(t, p.all[2], p.part[2]); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(apart)
-	if err := p.await(0, 2); err != nil {
-		t.Fatal(err)
-	}
-	blames(t, "the part", p.part, 0, "rank 0 did not come: rank 1 has waited")
-	for _, c := range p.comms {
-		if c.Err() != nil {
-			t.Errorf("rank %d: the group has failed before its deadline: %v", c.Rank(), c.Err())
-		}
-	}
-	blames(t, "the group", p.comms, 1, "rank 1 did not come: rank 2 has waited", ", in a part of the group")
-	settled(t, p.all)
-}
-
-// TestMissingSignalInPart has ranks wait for rank 2, which waits in a part of the group for rank 1,
-// in a kernel or on the host.
-func TestMissingSignalInPart(t *testing.T) {
-	for name, host := range map[string]bool{"kernel": false, "host": true} {
-		t.Run(name, func(t *testing.T) {
-			p := newParted(t, []int{-1, 0, 0, -1}, []int{0, 0, 0, 0})
-			if err := p.await(0, 2); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(apart)
-			var wait sync.WaitGroup
-			if host {
-				wait.Go(func() { p.part[2].Barrier(t.Context()) })
-			} else if err := barrier(t, p.all[2], p.part[2]); err != nil {
-				t.Fatal(err)
-			}
-			blames(t, "the group", p.comms, 1, "rank 1 did not come: rank 2 has waited", ", in a part of the group; no kernel there waits for another rank")
-			for _, c := range p.part[1:3] {
-				if c.Err() != nil {
-					t.Errorf("rank %d: the part has failed before its deadline: %v", c.Rank(), c.Err())
-				}
-			}
-			p.part[2].Abort(p.comms[2].Err())
-			blames(t, "the part", p.part, 0, "rank 1 did not come")
-			wait.Wait()
-			settled(t, p.all)
-		})
-	}
 }
 
 // TestMissingSignalInOtherPart has ranks of a part wait for one that waits in another part, or in a
