@@ -110,9 +110,7 @@ func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o 
 
 // checkChannels returns the error of invalid arguments.
 func (c *Communicator) checkChannels(op string, local *gpu.Buffer, perPeer int) error {
-	invalid := func(format string, args ...any) error {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
-	}
+	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	switch {
 	case perPeer < 0 || perPeer > maxPerPeer:
 		return invalid("%d channels for each peer, 1 to %d are allowed", perPeer, maxPerPeer)

@@ -184,7 +184,7 @@ func (c *Communicator) Broadcast(ctx context.Context, root int, data []byte) ([]
 	}
 	var err error
 	if root < 0 || root >= c.Size() {
-		root, err = 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the root is rank %d of a group of %d", root, c.Size()).At(c.Rank(), mscclgo.NoRank)
+		root, err = 0, c.invalid(op, "the root is rank %d of a group of %d", root, c.Size())
 	}
 	if root != c.Rank() {
 		data = nil

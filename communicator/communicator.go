@@ -9,6 +9,7 @@
 package communicator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -112,25 +113,12 @@ type Options struct {
 
 // fill sets the defaults.
 func (o *Options) fill() {
-	if o.Device == "" {
-		o.Device = "auto"
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
-	}
-	o.Timeout = min(o.Timeout, mostTimeout)
-	if o.HeartbeatTimeout == 0 {
-		o.HeartbeatTimeout = defaultHeartbeat
-	}
-	if o.Scratch == 0 {
-		o.Scratch = defaultScratch
-	}
-	if o.PipePool == 0 {
-		o.PipePool = mostPipeBytes
-	}
-	if o.Transports == 0 {
-		o.Transports = registeredmem.CudaIPC | registeredmem.SHM | registeredmem.InfiniBand | registeredmem.Ethernet
-	}
+	o.Device = cmp.Or(o.Device, "auto")
+	o.Timeout = min(cmp.Or(max(o.Timeout, 0), defaultTimeout), mostTimeout)
+	o.HeartbeatTimeout = cmp.Or(o.HeartbeatTimeout, defaultHeartbeat)
+	o.Scratch = cmp.Or(o.Scratch, defaultScratch)
+	o.PipePool = cmp.Or(o.PipePool, mostPipeBytes)
+	o.Transports = cmp.Or(o.Transports, registeredmem.CudaIPC|registeredmem.SHM|registeredmem.InfiniBand|registeredmem.Ethernet)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -337,9 +325,7 @@ func (c *Communicator) completeBoot(ctx context.Context, op string) (fullBootstr
 func (c *Communicator) build(op string) error {
 	o := c.options
 	c.options.fill()
-	invalid := func(format string, args ...any) error {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
-	}
+	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	switch {
 	case c.dev == nil:
 		return invalid("the device is nil")
@@ -381,6 +367,11 @@ func (c *Communicator) build(op string) error {
 	}
 	c.private.groups(c.launches)
 	return nil
+}
+
+// invalid returns the error of wrong arguments of this rank's.
+func (c *Communicator) invalid(op, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
 }
 
 // Rank returns this rank's number, from 0.
@@ -585,7 +576,7 @@ func (c *Communicator) usable(op string) error {
 	closed := c.closed
 	c.mu.Unlock()
 	if closed {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the communicator is closed").At(c.Rank(), mscclgo.NoRank)
+		return c.invalid(op, "the communicator is closed")
 	}
 	return c.failure.err()
 }

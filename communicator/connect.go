@@ -27,7 +27,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 		return nil, err
 	}
 	if peer < 0 || peer >= c.Size() {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the group has %d ranks", c.Size()).At(c.Rank(), mscclgo.NoRank)
+		return nil, c.invalid(op, "the group has %d ranks", c.Size())
 	}
 	if tag >= gatherTag {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)

@@ -188,9 +188,7 @@ func (c *Communicator) PipeBytes(o PipeOptions) (uint64, error) {
 // check returns the error of options that are wrong on this rank.
 func (p *Pipes) check(op string) error {
 	c, o := p.sems.c, &p.options
-	invalid := func(format string, args ...any) error {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
-	}
+	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	if o.PerPeer < 0 || o.PerPeer > maxPerPeer/2 {
 		return invalid("%d pipes for each peer, 1 to %d are allowed", o.PerPeer, maxPerPeer/2)
 	}
@@ -305,9 +303,9 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 		pool = p.own
 	case pool == nil:
 	case o.PoolOffset%channel.PipeAlign != 0:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pool's offset, %d, is not a multiple of %d", o.PoolOffset, channel.PipeAlign).At(c.Rank(), mscclgo.NoRank)
+		return nil, c.invalid(op, "the pool's offset, %d, is not a multiple of %d", o.PoolOffset, channel.PipeAlign)
 	case o.PoolOffset > pool.Size() || bytes > pool.Size()-o.PoolOffset:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pool is too small: %d ends need %d bytes from offset %d on, and it has %d", len(p.ends), bytes, o.PoolOffset, pool.Size()).At(c.Rank(), mscclgo.NoRank)
+		return nil, c.invalid(op, "the pool is too small: %d ends need %d bytes from offset %d on, and it has %d", len(p.ends), bytes, o.PoolOffset, pool.Size())
 	}
 	if pool != nil {
 		if p.pool, err = p.sems.register(pool); err != nil {

@@ -160,7 +160,7 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 		return mscclgo.FromContext(ctx, op, "another Open of this rank waits for it").At(c.Rank(), rank)
 	}
 	if l.isOver() {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pipes are closed").At(c.Rank(), mscclgo.NoRank)
+		return c.invalid(op, "the pipes are closed")
 	}
 	if l.openedTo(rank) != nil {
 		return nil

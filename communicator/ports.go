@@ -182,9 +182,7 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 
 // checkService returns an error unless kernels of this rank can push to a service.
 func (c *Communicator) checkService(op string, s *proxyservice.ProxyService) error {
-	invalid := func(format string, args ...any) error {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
-	}
+	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	if s == nil {
 		return invalid("the proxy service is nil")
 	}
@@ -220,7 +218,7 @@ func (c *Communicator) checkPeers(op string, peers []int) ([]int, error) {
 	}
 	ranks := slices.Compact(slices.Sorted(slices.Values(peers)))
 	if len(ranks) != len(peers) || len(ranks) > 0 && (ranks[0] < 0 || ranks[len(ranks)-1] >= c.Size()) {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peers %v are not distinct ranks of a group of %d", peers, c.Size()).At(c.Rank(), mscclgo.NoRank)
+		return nil, c.invalid(op, "the peers %v are not distinct ranks of a group of %d", peers, c.Size())
 	}
 	return ranks, nil
 }

@@ -65,11 +65,8 @@ type carried struct {
 // ErrTimeout and ErrAborted when ctx ends while the streams still work; those of [New].
 func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*gpu.Stream) (*Communicator, error) {
 	const op = "communicator: re-form the group"
-	invalid := func(text string) error {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", text).At(c.Rank(), mscclgo.NoRank)
-	}
 	if boot == nil {
-		return nil, invalid("the bootstrap is nil")
+		return nil, c.invalid(op, "the bootstrap is nil")
 	}
 	c.reforming.Lock()
 	defer c.reforming.Unlock()
@@ -77,7 +74,7 @@ func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*g
 	over := c.closed && c.leaves == nil && !c.retiring
 	c.mu.Unlock()
 	if over {
-		return nil, invalid("the communicator is closed, or was re-formed")
+		return nil, c.invalid(op, "the communicator is closed, or was re-formed")
 	}
 	if c.leaves == nil {
 		if err := c.retire(ctx, op, streams); err != nil {
@@ -116,7 +113,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	}
 	for _, s := range streams {
 		if s == nil {
-			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "a stream is nil").At(c.Rank(), mscclgo.NoRank)
+			return c.invalid(op, "a stream is nil")
 		}
 		if err := s.Internal().Synchronize(ctx); err != nil {
 			return mscclgo.Errorf(mscclgo.KindOf(err), op, "wait for the work of the old group: %w", err).At(c.Rank(), mscclgo.NoRank)
@@ -208,7 +205,7 @@ func (c *Communicator) putBack(channel uint32, g *group) bool {
 // follows returns an error unless c follows old, with which something was made, by Reform.
 func (c *Communicator) follows(op string, old *Communicator) error {
 	if c.from == nil || c == old || c.private != old.private {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it was not made with a communicator that Reform has turned into this one").At(c.Rank(), mscclgo.NoRank)
+		return c.invalid(op, "it was not made with a communicator that Reform has turned into this one")
 	}
 	return nil
 }

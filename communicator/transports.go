@@ -1,6 +1,7 @@
 package communicator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,12 +59,8 @@ func (c *Communicator) silence() time.Duration { return c.options.Timeout + sile
 func openSHM(c *Communicator) (network, error) {
 	o := c.options.SHM
 	o.Secret = c.boot.Key("shm")
-	if o.Logger == nil {
-		o.Logger = c.options.Logger
-	}
-	if o.Timeout == 0 {
-		o.Timeout = c.silence()
-	}
+	o.Logger = cmp.Or(o.Logger, c.options.Logger)
+	o.Timeout = cmp.Or(o.Timeout, c.silence())
 	o.Lost = c.lostBy(o.Lost)
 	t, err := shm.New(c.registry, o)
 	if err != nil {
@@ -91,12 +88,8 @@ func openInfiniBand(c *Communicator) (network, error) {
 
 func (c *Communicator) infiniBandOptions() ib.Options {
 	o := c.options.InfiniBand
-	if o.Logger == nil {
-		o.Logger = c.options.Logger
-	}
-	if o.Timeout == 0 {
-		o.Timeout = c.silence()
-	}
+	o.Logger = cmp.Or(o.Logger, c.options.Logger)
+	o.Timeout = cmp.Or(o.Timeout, c.silence())
 	o.Lost = c.lostBy(o.Lost)
 	return o
 }
@@ -104,12 +97,8 @@ func (c *Communicator) infiniBandOptions() ib.Options {
 func openEthernet(c *Communicator) (network, error) {
 	o := c.options.Ethernet
 	o.Secret = c.boot.Key("ethernet")
-	if o.Logger == nil {
-		o.Logger = c.options.Logger
-	}
-	if o.Timeout == 0 {
-		o.Timeout = c.silence()
-	}
+	o.Logger = cmp.Or(o.Logger, c.options.Logger)
+	o.Timeout = cmp.Or(o.Timeout, c.silence())
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && !o.Fallback.IsValid() {
 		o.Fallback = boot.LocalAddr()
 	}
