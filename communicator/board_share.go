@@ -13,64 +13,35 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// sharedBoard is a board that this rank may serve to others.
-type sharedBoard struct {
-	*watch.SharedBoard
-	server *fdpass.Server
-}
+const boardOp = "communicator: share a board of calls"
 
-// createBoard makes the board of a job in a memory file, and serves the file to the other
-// members of the group that run on this host as this user.
-func (c *Communicator) createBoard(ranks int, job uint64) (*sharedBoard, error) {
-	const op = "communicator: share a board of calls"
-	board, err := watch.CreateBoard(ranks, c.Size(), job)
-	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
+// serveBoard serves the file of this rank's board to the other members of the group that run on this host as this user.
+func (c *Communicator) serveBoard() (*fdpass.Server, error) {
+	server, err := fdpass.Listen(c.boardKey(), c.options.Timeout, c.options.Logger.With("rank", c.Rank()), func([]byte, bool) fdpass.Answer {
+		fd, err := unix.FcntlInt(c.board.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return fdpass.Answer{} // the caller refuses it
+		}
+		return fdpass.Answer{File: os.NewFile(uintptr(fd), "board")}
+	})
+	if err == nil {
+		server.WhenShort(c.options.Timeout/shortShare, c.short)
 	}
-	s := &sharedBoard{SharedBoard: board}
-	if ranks == 1 {
-		return s, nil
-	}
-	s.server, err = fdpass.Listen(c.boardKey(), c.options.Timeout, c.options.Logger.With("rank", c.Rank()), s.serve)
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	s.server.WhenShort(c.options.Timeout/shortShare, c.short)
-	return s, nil
-}
-
-// serve answers a rank that asks for the board.
-func (s *sharedBoard) serve([]byte, bool) fdpass.Answer {
-	fd, err := unix.FcntlInt(s.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return fdpass.Answer{} // the caller refuses it
-	}
-	return fdpass.Answer{File: os.NewFile(uintptr(fd), "board")}
+	return server, err
 }
 
 // fetchBoard returns the board of another rank.
-func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int) (*sharedBoard, error) {
-	s := &sharedBoard{}
+func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int) (board *watch.SharedBoard, err error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) (err error) {
-		s.SharedBoard, err = watch.OpenBoard(a.File, ranks, c.Size())
+	err = fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) (err error) {
+		board, err = watch.OpenBoard(a.File, ranks, c.Size())
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
-}
-
-// unserve ends the server. Ranks that have the board keep it.
-func (s *sharedBoard) unserve() error {
-	if s.server == nil {
-		return nil
-	}
-	server := s.server
-	s.server = nil
-	return server.Close()
+	return board, nil
 }
 
 // leaveBoard ends what this rank tells others, and closes the board. It is called after Refuse of calls, if there are any.
@@ -82,11 +53,8 @@ func (c *Communicator) leaveBoard() error {
 		return nil
 	}
 	c.calls.Load().Close()
-	return c.board.close()
+	return c.board.Close()
 }
-
-// close unmaps the memory. The board must not be used any longer.
-func (s *sharedBoard) close() error { return errors.Join(s.unserve(), s.Close()) }
 
 // boardKey returns the key by which processes prove that they are of this group.
 func (c *Communicator) boardKey() fdpass.Key {
@@ -96,34 +64,40 @@ func (c *Communicator) boardKey() fdpass.Key {
 // shareBoard gives the ranks of each host a common board, and starts to compare the
 // hosts' calls. A rank that cannot map its host's board is compared as if it were a
 // host of its own. Collective.
-func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []identity) error {
+func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []identity) (err error) {
 	var members []int
 	for rank, other := range identities {
 		if other.host == identities[c.Rank()].host {
 			members = append(members, rank)
 		}
 	}
-	shared := len(members) > 1 && len(members) <= watch.MaxBoard
+	owner, shared := members[0], len(members) > 1 && len(members) <= watch.MaxBoard
 	var socket string
-	var err error
-	if len(members) <= watch.MaxBoard && members[0] == c.Rank() {
-		if c.board, err = c.createBoard(len(members), identities[0].token); err == nil && shared {
-			socket = c.board.server.Name()
+	var failed error // which the other ranks need not know
+	if len(members) <= watch.MaxBoard && owner == c.Rank() {
+		if c.board, failed = watch.CreateBoard(len(members), c.Size(), identities[0].token); failed != nil {
+			failed = mscclgo.Errorf(mscclgo.ErrSystem, boardOp, "cannot make shared memory: %w", failed)
 		}
 	}
-	sockets, collectErr := k.collect(ctx, []byte(socket), nil)
-	if collectErr != nil {
-		return collectErr
+	if c.board != nil && shared {
+		var server *fdpass.Server
+		if server, failed = c.serveBoard(); failed == nil {
+			socket = server.Name()
+			defer func() { err = errors.Join(err, server.Close()) }() // ranks that have the board keep it
+		}
 	}
-	owner := members[0]
+	sockets, err := k.collect(ctx, []byte(socket), nil)
+	if err != nil {
+		return err
+	}
 	if shared && owner != c.Rank() {
-		c.board, err = c.fetchBoard(ctx, string(sockets[owner]), len(members))
+		c.board, failed = c.fetchBoard(ctx, string(sockets[owner]), len(members))
 	}
 	if c.board == nil {
-		c.board, owner = &sharedBoard{SharedBoard: watch.AloneBoard(len(members), c.Size())}, c.Rank()
+		c.board, owner = watch.AloneBoard(len(members), c.Size()), c.Rank()
 	}
-	if err != nil {
-		c.options.Logger.Info("calls are not compared in shared memory", "rank", c.Rank(), "error", err)
+	if failed != nil {
+		c.options.Logger.Info("calls are not compared in shared memory", "rank", c.Rank(), "error", failed)
 	}
 	owners, err := k.owners(ctx, owner)
 	if err != nil {
@@ -131,7 +105,7 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 	}
 	c.calls.Store(watch.NewCalls(c.Rank(), members, c.board.Board))
 	c.failure.observer.start(c.board.Board, owners, 1<<63|identities[0].token)
-	return c.board.unserve()
+	return nil
 }
 
 // leader is the rank that made a rank's board.

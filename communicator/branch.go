@@ -17,7 +17,7 @@ import (
 type splitTree struct {
 	mu    sync.Mutex
 	waits map[*branch]branchWaits // of those that observe
-	asked time.Time               // when this rank last asked in one of the groups
+	asked atomic.Int64            // when this rank last asked in one of the groups, in Unix nanoseconds; 0: never
 	parts atomic.Bool             // there are other groups than the outer one
 }
 
@@ -214,20 +214,4 @@ func (o *observer) outerGroup() watch.OuterGroup {
 		}
 	}
 	return g
-}
-
-// askElsewhere notes that this rank has asked, so that it soon asks in its other groups too.
-func (o *observer) askElsewhere(now time.Time) {
-	br := o.branch
-	br.tree.mu.Lock()
-	defer br.tree.mu.Unlock()
-	br.tree.asked = now
-}
-
-// askedElsewhere returns when this rank last asked in one of its groups.
-func (o *observer) askedElsewhere() time.Time {
-	br := o.branch
-	br.tree.mu.Lock()
-	defer br.tree.mu.Unlock()
-	return br.tree.asked
 }

@@ -154,7 +154,7 @@ type Communicator struct {
 	hosts    [][]int
 	links    []registeredmem.Transports // the transport to each peer
 	networks []network
-	board    *sharedBoard                // of this host's ranks
+	board    *watch.SharedBoard          // of this host's ranks
 	calls    atomic.Pointer[watch.Calls] // those of MatchCall; nil before there is a board
 	tracer   *tracer                     // of the timeline, or nil
 

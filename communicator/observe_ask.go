@@ -35,8 +35,7 @@ func (o *observer) ask() time.Duration {
 	if since := o.now().Sub(o.asked); !o.asked.IsZero() && since < askedFor-wait {
 		return max(wait-since, reportInterval) // one for what has changed at the deadline
 	}
-	o.askAll()
-	o.askElsewhere(o.now())
+	o.askAll(true)
 	return wait
 }
 
@@ -53,10 +52,9 @@ func (o *observer) askEarly(now time.Time) {
 		late = late || p.ended.IsZero() && o.nearlyOver(now.Sub(p.since))
 	}
 	if late {
-		o.askAll()
-		o.askElsewhere(now)
-	} else if asked := o.askedElsewhere(); !asked.IsZero() && now.Sub(asked) < askedFor {
-		o.askAll()
+		o.askAll(true)
+	} else if asked := o.branch.tree.asked.Load(); asked != 0 && now.Sub(time.Unix(0, asked)) < askedFor {
+		o.askAll(false)
 	}
 }
 
@@ -66,8 +64,11 @@ func (o *observer) nearlyOver(lasted time.Duration) bool {
 	return timeout > 2*askBefore && lasted >= timeout-askBefore && lasted < timeout
 }
 
-// askAll asks. The caller holds mu.
-func (o *observer) askAll() {
+// askAll asks, and has this rank soon ask in its other groups too, or not. The caller holds mu.
+func (o *observer) askAll(elsewhere bool) {
+	if elsewhere {
+		o.branch.tree.asked.Store(o.now().UnixNano())
+	}
 	o.board.Ask(o.board.Asked() + 1)
 	o.hearQuestion()
 }
