@@ -6,8 +6,8 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 )
 
-// plan is how calls on any buffers are done of a kind, type, operation and choice. Counts and roots are arguments. There
-// are as few as choices in a tuning, and all are kept. All-to-alls with counts have one plan, and so have groups.
+// plan is how calls on any buffers of a kind, type, operation and choice are done. Counts and roots are its arguments. A
+// tuning has few choices, so all plans are kept. All-to-alls with counts have one plan, and groups have another.
 type plan struct {
 	r         *Runner
 	algorithm algorithm // nil of calls of 0 elements
@@ -42,7 +42,7 @@ func (c *anyCall) planKey() planKey {
 func (r *Runner) newPlan(ctx context.Context, c *anyCall) (*plan, error) {
 	key := c.planKey()
 	p := &plan{r: r, algorithm: c.algorithm, first: c.key()}
-	// The launches of the plan's calls are as this call's, of a line, but for counts and roots.
+	// The launches of the plan's calls differ from this call's, of a line, in counts and roots alone.
 	p.call = Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: line / uint64(key.typ.Size()), Choice: key.Choice}
 	var example launch
 	if p.algorithm != nil {
@@ -55,7 +55,7 @@ func (r *Runner) newPlan(ctx context.Context, c *anyCall) (*plan, error) {
 	return p, nil
 }
 
-// keepPlan keeps a plan, whose calls have in common what was printed. The caller holds mu.
+// keepPlan keeps a plan. print is of all that its calls have in common. The caller holds mu.
 func (r *Runner) keepPlan(key planKey, p *plan, print fingerprint) {
 	var old *validity
 	if before := r.before.plans[key]; before != nil {
@@ -97,7 +97,7 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 		}
 		return r.prepare(ctx, c, p.algorithm)
 	}
-	// Others' stagings are no part of the example: which there are by now depends on the order of calls.
+	// Stagings that only other calls need are no part of the example: the order of calls decides which there are.
 	var in, out devicecode.PeerMemory
 	if p.reach.inputs() {
 		if _, err := r.side(ctx, forIn); err != nil {
@@ -114,8 +114,8 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 	return m.launch(r, c, p.kernel, in, out), nil
 }
 
-// print returns what tells the launches of the plan's calls from the launches of other plans, and of other groups: what
-// they have in common, and what the choice and the pieces of a call go by.
+// print returns the fingerprint of what the launches of the plan's calls have in common, and of what decides on the
+// choice and the pieces of a call.
 func (p *plan) print(example launch) fingerprint {
 	r := p.r
 	of := []any{r.name, p.first.kind, p.first.typ, p.first.op, p.call.Choice, p.reach, p.kernel.fit, p.room, example}

@@ -180,13 +180,13 @@ func (k callKey) name() string {
 // mostCalls bounds the calls that are kept.
 const mostCalls = 1024
 
-// anyCall is a call on any buffers. What it has for its count and root is kept for the next call with these, and can
-// be made again by this rank alone.
+// anyCall is a call on any buffers. It is kept for the next call with its count and root, and this rank alone can make it
+// again.
 type anyCall struct {
 	orderedCall
 	r         *Runner
 	call      Call
-	algorithm algorithm // that was chosen, nil of 0 elements
+	algorithm algorithm // as chosen, nil of 0 elements
 	plan      *plan
 	inBytes   uint64 // that this rank's buffers must have; 0 where it has no such
 	outBytes  uint64
