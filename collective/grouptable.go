@@ -18,7 +18,7 @@ const (
 	groupOfferRoom  = 4                           // kOfferRoom
 	inTable         = 92                          // kInTable
 	pairsInTable    = 2 * devicecode.RanksByValue // kPairsInTable
-	inStore         = 240                         // kInStore
+	inStore         = 240                         // kInStore, also of alltoallv.cu
 	mostOfPair      = 1<<20 - 1
 	mostOfGroup     = 1<<24 - 1
 )
@@ -509,15 +509,8 @@ func (g *groups) store(r *Runner, s *gpu.Stream, messages []workMessage) (gpu.Pt
 		}
 		g.tables = append(g.tables, table)
 	}
-	var some struct {
-		To              gpu.Ptr
-		Count, Reserved uint32
-		Messages        [inStore]workMessage
-	}
-	for first := 0; first < len(messages); first += inStore {
-		some.To = table.Ptr() + gpu.Ptr(first*workMessageBytes)
-		some.Count = uint32(copy(some.Messages[:], messages[first:]))
-		if err := g.stores.kernel.Launch(s, gpu.Blocks(1, storeThreads), some); err != nil {
+	for _, l := range storesOf(g.stores.kernel, table.Ptr(), messages) {
+		if err := l.queue(s); err != nil {
 			return 0, err
 		}
 	}

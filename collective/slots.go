@@ -18,7 +18,6 @@ var (
 )
 
 const (
-	partsInStore  = 240       // kInStore of alltoallv.cu
 	slotsOfStream = 4         // kSlots of alltoallv.cu
 	mostPart      = 1<<38 - 1 // bytes, for alltoallv.cu
 )
@@ -154,24 +153,24 @@ func (r *Runner) launchSlots(k launchable, b spansBetween, choice Choice, overla
 func (k launchable) place(b spansBetween, more gpu.Ptr) (to, from parts, stores []launch) {
 	rest := append(to.take(b.sends), from.take(b.receives)...)
 	to.More, from.More = more, more+gpu.Ptr(behind(uint64(len(b.sends)))*spanBytes)
-	return to, from, k.storeSpans(more, rest)
+	return to, from, storesOf(k.stores, more, rest)
 }
 
 // take copies the spans of the first ranks, and returns the spans of the others.
 func (p *parts) take(all spans) []span { return slices.Clone(all[copy(p.Ranks[:], all):]) }
 
-// storeSpans returns the launches that store spans in device memory, if there are any. The next
-// call's, on the same stream or ordered behind this call, store theirs in the same place.
-func (k launchable) storeSpans(to gpu.Ptr, all []span) (stores []launch) {
+// storesOf returns the launches of a kernel that store values of 16 bytes in device memory. The next
+// call's, on the same stream or ordered behind this call, may store theirs in the same place.
+func storesOf[T span | workMessage](kernel *gpu.Kernel, to gpu.Ptr, all []T) (stores []launch) {
 	var some struct {
 		To              gpu.Ptr
 		Count, Reserved uint32
-		Parts           [partsInStore]span
+		Values          [inStore]T
 	}
-	for first := 0; first < len(all); first += partsInStore {
+	for first := 0; first < len(all); first += inStore {
 		some.To = to + gpu.Ptr(first*spanBytes)
-		some.Count = uint32(copy(some.Parts[:], all[first:]))
-		stores = append(stores, launch{kernel: k.stores, shape: gpu.Blocks(1, storeThreads), args: []any{some}})
+		some.Count = uint32(copy(some.Values[:], all[first:]))
+		stores = append(stores, launch{kernel: kernel, shape: gpu.Blocks(1, storeThreads), args: []any{some}})
 	}
 	return stores
 }
