@@ -70,8 +70,7 @@ func (a *hier) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) 
 	if err != nil {
 		return launch{}, err
 	}
-	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
-	place := placeOf(r.comm.Rank(), hosts)
+	hosts, place := r.twins, r.place
 	h, err := r.hostPath(ctx, pathKey{"hier", nil, nil}, func(h *hostPath) {
 		inbox := h.allocate(ctx, 2*place.halfOf(r.staging.room, hosts), 0)
 		// How many calls there were, for each block.

@@ -28,8 +28,7 @@ func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error)
 	if err != nil {
 		return launch{}, err
 	}
-	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
-	place := placeOf(r.comm.Rank(), hosts)
+	hosts, place := r.twins, r.place
 	h, err := r.hostPath(ctx, pathKey{"rails", nil, c.Out}, func(h *hostPath) {
 		progress := 8 * uint64(1+place.hosts)
 		h.allocate(ctx, progress, progress)

@@ -159,6 +159,8 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 		r.slotSizes, r.groups.sizes = defaultSlotSizes.fitting(ranks), defaultGroupSizes.fitting(near, ranks-near)
 	}
 	r.comm, r.group, r.link, r.lines, r.links, r.staging.room, r.order = comm, group, link, lines, links, room, orderOf(comm)
+	r.twins = byTwins(comm.Rank(), comm.Hosts())
+	r.place = placeOf(comm.Rank(), r.twins)
 	h := &r.before
 	carried, number := h.comm != nil, h.number
 	if !carried {

@@ -46,8 +46,7 @@ func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error
 	if err != nil {
 		return launch{}, err
 	}
-	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
-	place := placeOf(r.comm.Rank(), hosts)
+	hosts, place := r.twins, r.place
 	h, err := r.hostPath(ctx, pathKey{"routes", nil, nil}, func(h *hostPath) {
 		h.outlasts = true
 		twins := uint64(len(place.peers))

@@ -46,6 +46,8 @@ type Runner struct {
 	machine *topology.Machine
 	scratch uint64           // Options.Scratch
 	group   devicecode.Group // of the ranks of this one's host
+	twins   [][]int          // see byTwins
+	place   place
 	tuning  *Tuning
 	link    string
 	arch    string     // of this rank's device
