@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/bench"
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/machine"
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/model"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -225,19 +226,17 @@ func (f *topoFlags) printPredictions(w io.Writer, m *topology.Machine) error {
 	b.WriteString(rings)
 	notBuilt := false
 	for _, kind := range f.kinds {
-		fmt.Fprintf(&b, "\n%v, %s on %s, predicted us; [ ] is the least of what is built\n", kind, counted(fabric.Ranks, "rank"), counted(fabric.Hosts, "host"))
+		fmt.Fprintf(&b, "\n%v, %s on %s, predicted us; [ ] is the least of what is built\n", kind, show.Count(fabric.Ranks, "rank"), show.Count(fabric.Hosts, "host"))
 		names := fabric.Predict(kind, 1)
-		var table strings.Builder
-		t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprint(t, "size\t")
+		head := []string{"size"}
 		for _, p := range names {
 			if !p.Built {
 				p.Algorithm += "*"
 				notBuilt = true
 			}
-			fmt.Fprintf(t, "%s\t", p.Algorithm)
+			head = append(head, p.Algorithm)
 		}
-		fmt.Fprintln(t)
+		rows := [][]string{head}
 		for size := uint64(1 << 10); size <= 1<<30; size *= 4 {
 			all := fabric.Predict(kind, size)
 			best := -1
@@ -246,22 +245,17 @@ func (f *topoFlags) printPredictions(w io.Writer, m *topology.Machine) error {
 					best = i
 				}
 			}
-			fmt.Fprintf(t, "%s\t", collective.FormatSize(size))
+			row := []string{collective.FormatSize(size)}
 			for i, p := range all {
-				text := micros(p.Time)
+				time := micros(p.Time)
 				if i == best {
-					text = "[" + text + "]"
+					time = "[" + time + "]"
 				}
-				fmt.Fprintf(t, "%s\t", text)
+				row = append(row, time)
 			}
-			fmt.Fprintln(t)
+			rows = append(rows, row)
 		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
-		for line := range strings.Lines(table.String()) {
-			b.WriteString(strings.TrimRight(line, " \n") + "\n")
-		}
+		show.Table(&b, rows, tabwriter.AlignRight)
 	}
 	if notBuilt {
 		b.WriteString("\n* not built, for comparison\n")
@@ -322,12 +316,4 @@ func plotPredictions(w io.Writer, m *topology.Machine) error {
 		charts = append(charts, chart)
 	}
 	return bench.PlotCharts(w, charts)
-}
-
-// counted returns a number of things.
-func counted(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

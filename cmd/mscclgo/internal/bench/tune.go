@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -109,7 +110,7 @@ func (t *tuner) collective(ctx context.Context, c collective.Kind) (map[uint64][
 	}
 	fmt.Fprintf(t.sinks.Table, "# %s, the fastest%s\n", c, t.remark())
 	printHeader(t.sinks.Table)
-	for _, size := range sortedKeys(found) {
+	for _, size := range slices.Sorted(maps.Keys(found)) {
 		fastest(found[size]).row().print(t.sinks.Table)
 	}
 	return found, nil
@@ -254,7 +255,7 @@ func (t *tuner) verifyCandidates(ctx context.Context, p *problem, all []*candida
 // rules makes the rules of a collective from its results by size.
 func rules(kind collective.Kind, bySize map[uint64][]Result) []collective.Rule {
 	var rules []collective.Rule
-	sizes := sortedKeys(bySize)
+	sizes := slices.Sorted(maps.Keys(bySize))
 	for i, size := range sizes {
 		best := fastest(bySize[size])
 		upTo := uint64(math.MaxUint64)
@@ -274,13 +275,4 @@ func rules(kind collective.Kind, bySize map[uint64][]Result) []collective.Rule {
 func fastest(results []Result) *Result {
 	best := slices.MinFunc(results, func(a, b Result) int { return int(a.Time.Median - b.Time.Median) })
 	return &best
-}
-
-func sortedKeys(m map[uint64][]Result) []uint64 {
-	var keys []uint64
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -3,10 +3,8 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -133,5 +131,3 @@ func (e *examination) cache() Finding {
 	f.Close()
 	return ok("compiled kernels are kept in %s", dir)
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -3,8 +3,11 @@ package doctor
 import (
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -27,7 +30,7 @@ func (e *examination) cuda() Finding {
 	gpus, onPCI, module := e.gpus(), e.pciGPUs(), e.exists("/proc/driver/nvidia/version")
 	switch {
 	case len(gpus) > 0:
-		text := fmt.Sprintf("driver %s, %s", gpus[0].DriverVersion, count(len(gpus), "GPU"))
+		text := fmt.Sprintf("driver %s, %s", gpus[0].DriverVersion, show.Count(len(gpus), "GPU"))
 		for _, g := range gpus {
 			text += fmt.Sprintf("\n%s: %s, %s, %s, PCI %s", g.Name, g.Model, g.Arch, sizeText(g.TotalMemory), g.PCIBusID)
 		}
@@ -40,7 +43,7 @@ func (e *examination) cuda() Finding {
 	case onPCI == 0 && !module:
 		return absent("no NVIDIA GPU; emulated devices are all there is")
 	case !module:
-		return failed("install NVIDIA's driver, or load its module: modprobe nvidia", "%s on PCI, and the driver's kernel module is not loaded", count(onPCI, "NVIDIA GPU"))
+		return failed("install NVIDIA's driver, or load its module: modprobe nvidia", "%s on PCI, and the driver's kernel module is not loaded", show.Count(onPCI, "NVIDIA GPU"))
 	case e.set("CUDA_VISIBLE_DEVICES"):
 		return failed("unset CUDA_VISIBLE_DEVICES", "the driver is loaded, and CUDA_VISIBLE_DEVICES=%q leaves no GPU", e.env("CUDA_VISIBLE_DEVICES"))
 	case e.contained() != "":
@@ -81,7 +84,7 @@ func (e *examination) peerAccess() Finding {
 			"no access: %s", strings.Join(without, ", "))
 	}
 	var over []string
-	for _, r := range sortedKeys(routes) {
+	for _, r := range slices.Sorted(maps.Keys(routes)) {
 		over = append(over, fmt.Sprintf("%d by %s", routes[r]/2, r))
 	}
 	return ok("every pair of %d GPUs, both ways: %s", len(gpus), strings.Join(over, ", "))
@@ -98,11 +101,4 @@ func (e *examination) ranks() Finding {
 		return failed("look at the findings above, and at the error, which names what failed", "%d ranks on %s devices: %v", n, device, err)
 	}
 	return f
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -10,9 +10,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/machine"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -139,19 +139,17 @@ func (r *Report) Failed() (names []string) {
 // Print writes the report for people.
 func (r *Report) Print(w io.Writer) error {
 	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var rows [][]string
 	for _, f := range r.Findings {
 		state := string(f.State)
 		for i, line := range append(strings.Split(f.Text, "\n"), mending(f)...) {
 			if i > 0 {
 				state, f.Name = "", ""
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\n", state, f.Name, line)
+			rows = append(rows, []string{state, f.Name, line})
 		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	show.Table(&b, rows, 0)
 	if r.Machine != nil {
 		b.WriteString("\n" + machine.Text(r.Machine))
 	}

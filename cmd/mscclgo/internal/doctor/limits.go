@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/connection/shm"
 )
 
@@ -184,7 +185,7 @@ func sealedMemory() error {
 
 func (e *examination) cpus() Finding {
 	n := runtime.NumCPU()
-	text := count(n, "CPU") + " for this process"
+	text := show.Count(n, "CPU") + " for this process"
 	if online := len(e.machine.CPUs); online > n {
 		text += " of " + strconv.Itoa(online)
 	}

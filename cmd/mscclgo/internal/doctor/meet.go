@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -153,11 +155,11 @@ func judge(comm *communicator.Communicator, all [][]byte, took time.Duration, on
 		return failed("run it again with MSCCLGO_TRANSPORTS set to others", "what ranks wrote did not arrive: %s", strings.Join(wrong, ", ")), nil
 	}
 	var over []string
-	for _, t := range sortedKeys(pairs) {
+	for _, t := range slices.Sorted(maps.Keys(pairs)) {
 		over = append(over, fmt.Sprintf("%d by %s", pairs[t], t))
 	}
 	text := fmt.Sprintf("%d ranks on %s wrote %s to each other, and it arrived (%v); pairs: %s",
-		comm.Size(), count(len(comm.Hosts()), "host"), sizeText(slot), took.Round(10*time.Microsecond), strings.Join(over, ", "))
+		comm.Size(), show.Count(len(comm.Hosts()), "host"), sizeText(slot), took.Round(10*time.Microsecond), strings.Join(over, ", "))
 	if oneMachine && len(pairs) > 0 && pairs[registeredmem.CudaIPC.String()] == 0 {
 		return warning("unset MSCCLGO_TRANSPORTS; look at peer-access", "%s\nno memory is mapped between ranks of this machine", text), nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/topology"
@@ -58,9 +59,9 @@ func (e *examination) infiniBand() Finding {
 	}
 	names, err := verbs.Devices()
 	if err != nil {
-		return failed("apt-get install libibverbs1 ibverbs-providers  # in a container also --device /dev/infiniband", "%s, and %v", count(len(nics), "RDMA device"), err)
+		return failed("apt-get install libibverbs1 ibverbs-providers  # in a container also --device /dev/infiniband", "%s, and %v", show.Count(len(nics), "RDMA device"), err)
 	}
-	f := ok("%s", count(len(names), "RDMA device"))
+	f := ok("%s", show.Count(len(names), "RDMA device"))
 	active := 0
 	for _, name := range names {
 		text, usable, err := e.rdmaDevice(name)

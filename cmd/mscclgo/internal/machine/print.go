@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -20,19 +20,6 @@ func Text(m *topology.Machine) string {
 	return b.String()
 }
 
-// table writes aligned columns, without spaces at the end of lines.
-func table(b *strings.Builder, rows [][]string) {
-	var aligned strings.Builder
-	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	w.Flush()
-	for line := range strings.Lines(aligned.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-}
-
 func printNodes(b *strings.Builder, m *topology.Machine) {
 	rows := [][]string{{"NUMA", "CPUs", "distances"}}
 	for _, n := range m.Nodes {
@@ -42,7 +29,7 @@ func printNodes(b *strings.Builder, m *topology.Machine) {
 	if len(m.Nodes) == 0 {
 		rows = append(rows, []string{"-", orDash(topology.CPUList(m.CPUs)), "-"})
 	}
-	table(b, rows)
+	show.Table(b, rows, 0)
 }
 
 func printGPUs(b *strings.Builder, m *topology.Machine) {
@@ -52,7 +39,7 @@ func printGPUs(b *strings.Builder, m *topology.Machine) {
 			rows = append(rows, []string{strconv.Itoa(g.Index), orDash(g.PCIBusID), node(g.NUMANode),
 				describeLinks(g.NVLinks), orDash(g.Model)})
 		}
-		table(b, rows)
+		show.Table(b, rows, 0)
 	}
 	if m.GPUError != nil {
 		fmt.Fprintf(b, "\n%v\n", m.GPUError)
@@ -76,7 +63,7 @@ func printNICs(b *strings.Builder, m *topology.Machine) {
 		rows = append(rows, []string{n.Name, orDash(n.PCIBusID), node(n.NUMANode), n.Kind.String(),
 			orDash(strings.Join(ports, ", ")), orDash(strings.Join(n.Interfaces, ", "))})
 	}
-	table(b, rows)
+	show.Table(b, rows, 0)
 }
 
 // printPaths prints the matrix of the connections of GPUs and NICs.
@@ -107,7 +94,7 @@ func printPaths(b *strings.Builder, m *topology.Machine) {
 			}
 			rows = append(rows, row)
 		}
-		table(b, rows)
+		show.Table(b, rows, 0)
 	}
 }
 
@@ -130,14 +117,14 @@ func RingsText(m *topology.Machine, hosts int) (string, error) {
 			}
 			rows = append(rows, []string{strconv.Itoa(i), r.Path.String(), bandwidth(r.Bandwidth), orDash(r.In), orDash(r.Out), strings.Join(gpus, " ")})
 		}
-		table(&b, rows)
+		show.Table(&b, rows, 0)
 	}
 	if served := m.Serving(); len(served) > 0 {
 		rows := [][]string{{"\nGPU", "NIC", "path", "GB/s", "shared by"}}
 		for _, s := range served {
 			rows = append(rows, []string{strconv.Itoa(m.GPUs[s.GPU].Index), s.Name, s.Path.String(), bandwidth(s.Bandwidth), strconv.Itoa(s.Sharing)})
 		}
-		table(&b, rows)
+		show.Table(&b, rows, 0)
 	}
 	return b.String(), nil
 }
