@@ -55,20 +55,11 @@ func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte
 }
 
 // gather is collect without the options' timeout.
-func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
-	if _, ours := k.c.ofOther(mscclgo.KindOf(failed), k.op, failed); ours != nil {
+func (k *call) gather(ctx context.Context, mine []byte, failed error) (contents [][]byte, err error) {
+	c := k.c
+	if _, ours := c.ofOther(mscclgo.KindOf(failed), k.op, failed); ours != nil {
 		failed = ours
 	}
-	all, err := k.contributions(ctx, mine, failed)
-	if err != nil && k.name != closing { // a group that is closed aborts no other
-		err = k.c.ours(err)
-	}
-	return all, err
-}
-
-// contributions is gather, of whose error the rank's other groups do not know.
-func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
-	c := k.c
 	if most := min(maxContribution, maxGathered/c.Size()-overhead); failed == nil && len(mine) > most {
 		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, at most %d are allowed; ask for less at once", len(mine), c.Size(), most)
 	}
@@ -76,16 +67,20 @@ func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([]
 		k.of = o
 	}
 	k.of.step++
-	for range mostSteps {
-		contents, err, again := k.round(ctx, mine, failed)
-		if !again {
-			return contents, err
-		}
+	again := true
+	for i := 0; again && i < mostSteps; i++ {
+		contents, err, again = k.round(ctx, mine, failed)
 	}
-	return nil, k.errorf(mscclgo.ErrRemote, mscclgo.NoRank, "the other ranks are in later steps of %q, and do not make the call again", k.of.name)
+	if again {
+		err = k.errorf(mscclgo.ErrRemote, mscclgo.NoRank, "the other ranks are in later steps of %q, and do not make the call again", k.of.name)
+	}
+	if err != nil && k.name != closing { // a group that is closed aborts no other
+		err = c.ours(err)
+	}
+	return contents, err
 }
 
-// round is contributions once. It reports whether the rank begins the call while others are in later steps of one that
+// round is gather once. It reports whether the rank begins the call while others are in later steps of one that
 // they leave now: then it is to be repeated.
 func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte, err error, again bool) {
 	c := k.c

@@ -244,21 +244,27 @@ func (o *observer) endless(now time.Time) (watch.Verdict, bool) {
 		return watch.Verdict{}, false
 	}
 	for what, known := range o.waits {
-		channel, peer, block, _ := devicecode.ParseWaitNote(what)
-		w := o.waitOf(channel, peer)
+		w := o.noted(what, known)
 		switch {
-		case w.Kind == watch.Ring || known.timedOut || !boot.Left(w.Peer):
+		case w.Kind == watch.Ring || w.Ended || !boot.Left(w.Peer):
 		case known.endless.IsZero():
 			known.endless, known.after = now, known.moves
 		case now.Sub(known.endless) >= endlessAfter && known.moves >= known.after+endlessMoves:
-			w.Block, w.For = block, known.lasted
-			if w.Kind == watch.Signal {
-				w.Number = known.number
-			}
 			return watch.Endless(o.c.Rank(), w), true
 		}
 	}
 	return watch.Verdict{}, false
+}
+
+// noted returns a wait as it was when its note was last read. The caller holds mu.
+func (o *observer) noted(what uint64, known *deviceWait) watch.Wait {
+	channel, peer, block, _ := devicecode.ParseWaitNote(what)
+	w := o.waitOf(channel, peer)
+	w.Block, w.Ended, w.For = block, known.timedOut, known.lasted
+	if w.Kind == watch.Signal {
+		w.Number = known.number
+	}
+	return w
 }
 
 // waitOf returns a wait by the numbers that handles have. The caller holds mu.
@@ -315,12 +321,7 @@ func (o *observer) own(last watch.Call, now time.Time) *watch.Status {
 		}
 	}
 	for what, known := range o.waits {
-		channel, peer, block, _ := devicecode.ParseWaitNote(what)
-		w := o.waitOf(channel, peer)
-		w.Block, w.Ended, w.For = block, known.timedOut, known.lasted
-		if w.Kind == watch.Signal {
-			w.Number = known.number
-		}
+		w := o.noted(what, known)
 		if !w.Ended {
 			w.For += now.Sub(known.seen)
 		}
