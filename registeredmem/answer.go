@@ -11,27 +11,27 @@ import (
 
 // request asks a registry's server for a memory.
 type request struct {
+	version  uint8
 	instance uint64
 	id       uint32
 }
 
-const requestVersion = 1
+const requestVersion = 2 // of answers too
+
+var requests = wire.For[request]()
 
 func (q request) encode() []byte {
-	w := wire.NewWriter(16)
-	w.U8(requestVersion)
-	w.U64(q.instance)
-	w.U32(q.id)
-	return w.Bytes()
+	q.version = requestVersion
+	return requests.Marshal(&q)
 }
 
 func decodeRequest(b []byte) (request, error) {
-	r := wire.NewReader(b)
-	if v := r.U8(); r.Err() == nil && v != requestVersion {
-		r.Fail(fmt.Errorf("a request of version %d, this build reads version %d", v, requestVersion))
+	q, err := requests.Unmarshal(b)
+	if err == nil && q.version != requestVersion {
+		err = fmt.Errorf("a request of version %d, this build reads version %d", q.version, requestVersion)
 	}
-	q := request{instance: r.U64(), id: r.U32()}
-	return q, r.End()
+	q.version = 0
+	return q, err
 }
 
 // means is how a memory is passed.
@@ -43,8 +43,6 @@ const (
 	byPointer
 	refused
 )
-
-const maxReason = 1024
 
 // answer is the answer of a registry's server.
 type answer struct {
@@ -58,49 +56,23 @@ type answer struct {
 	handle [64]byte // byIPCHandle
 
 	kind   mscclgo.Kind // refused: ErrUnsupported or ErrRemote
-	reason string       // refused
+	reason string       `wire:"1024"` // refused
 }
 
-func (a answer) encode() []byte {
-	w := wire.NewWriter(128)
-	w.U8(uint8(a.means))
-	switch a.means {
-	case byDescriptor, byIPCHandle:
-		w.U64(a.allocation)
-		w.U64(a.capacity)
-		w.U64(a.offset)
-		w.U64(a.size)
-		if a.means == byIPCHandle {
-			w.Raw(a.handle[:])
-		}
-	case refused:
-		w.Bool(a.kind == mscclgo.ErrUnsupported)
-		w.String(a.reason[:min(len(a.reason), maxReason)])
-	}
-	return w.Bytes()
-}
+var answers = wire.For[answer]()
+
+func (a answer) encode() []byte { return answers.Marshal(&a) }
 
 func decodeAnswer(b []byte) (answer, error) {
-	r := wire.NewReader(b)
-	a := answer{means: means(r.U8())}
-	switch a.means {
-	case byDescriptor, byIPCHandle:
-		a.allocation, a.capacity, a.offset, a.size = r.U64(), r.U64(), r.U64(), r.U64()
-		if a.means == byIPCHandle {
-			copy(a.handle[:], r.Raw(len(a.handle)))
-		}
-		if a.capacity > math.MaxInt64 || a.offset > a.capacity || a.size > a.capacity-a.offset {
-			r.Fail(errors.New("the memory does not lie in its allocation"))
-		}
-	case byPointer:
-	case refused:
-		a.kind = mscclgo.ErrRemote
-		if r.Bool() {
-			a.kind = mscclgo.ErrUnsupported
-		}
-		a.reason = r.String(maxReason)
-	default:
-		r.Fail(fmt.Errorf("an answer of unknown kind %d", a.means))
+	a, err := answers.Unmarshal(b)
+	switch {
+	case err != nil:
+	case a.means < byDescriptor || a.means > refused:
+		err = fmt.Errorf("an answer of unknown kind %d", a.means)
+	case a.means == refused && a.kind != mscclgo.ErrUnsupported && a.kind != mscclgo.ErrRemote:
+		err = fmt.Errorf("a refusal of kind %d", a.kind)
+	case a.capacity > math.MaxInt64 || a.offset > a.capacity || a.size > a.capacity-a.offset:
+		err = errors.New("the memory does not lie in its allocation")
 	}
-	return a, r.End()
+	return a, err
 }

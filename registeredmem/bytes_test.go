@@ -86,7 +86,7 @@ func TestAnswers(t *testing.T) {
 		{means: byIPCHandle, allocation: 1, capacity: 10, offset: 2, size: 8, handle: [64]byte{9}},
 		{means: byPointer},
 		{means: refused, kind: mscclgo.ErrRemote, reason: "a reason"},
-		{means: refused, kind: mscclgo.ErrUnsupported, reason: strings.Repeat("x", maxReason)},
+		{means: refused, kind: mscclgo.ErrUnsupported, reason: strings.Repeat("x", 1024)},
 	} {
 		data := a.encode()
 		if got, err := decodeAnswer(data); err != nil || got != a {
@@ -98,8 +98,8 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 	}
-	long := answer{means: refused, reason: strings.Repeat("x", maxReason+1)}
-	if got, err := decodeAnswer(long.encode()); err != nil || len(got.reason) != maxReason {
+	long := answer{means: refused, kind: mscclgo.ErrRemote, reason: strings.Repeat("x", 1025)}
+	if got, err := decodeAnswer(long.encode()); err != nil || len(got.reason) != 1024 {
 		t.Errorf("a long reason: %v", err)
 	}
 	for _, a := range []answer{
