@@ -86,17 +86,10 @@ type meeting struct {
 	op, missing  string // for errors: the call, and what the peer has not done if it does not come
 	peer         int
 	tag          uint64
-	most         int        // bytes of the content that the peer may send
-	mine, theirs uint64     // the numbers; theirs is 0 until it is known
-	met          bool       // the peer knows this rank's number, and this rank the peer's
-	heard        chan heard // by a rank that does its part, or waits for the peer's; before that nil
-	outcome      *error     // how the call ended for a rank that has done its part; nil before
-}
-
-// heard is a message, or why none came.
-type heard struct {
-	in  meetingMessage
-	err error
+	most         int    // bytes of the content that the peer may send
+	mine, theirs uint64 // the numbers; theirs is 0 until it is known
+	met          bool   // the peer knows this rank's number, and this rank the peer's
+	outcome      *error // how the call ended for a rank that has done its part; nil before
 }
 
 func newMeeting(c *Communicator, name, op string, peer int, tag uint64, most int) *meeting {
@@ -158,71 +151,62 @@ func (m *meeting) swap(ctx context.Context, mine meetingMessage) (theirs []byte,
 
 // part does this rank's part, and waits until the peer has done its own. A part that waits for the peer
 // must end when its context does: it is cancelled when the peer tells that its own failed. Then that is the error.
+// A rank whose own part failed waits for nothing.
 func (m *meeting) part(ctx context.Context, do func(context.Context) error) error {
+	if m.peer == m.c.Rank() {
+		return do(ctx)
+	}
 	doing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	listening, stop := context.WithCancel(ctx)
-	m.heard = make(chan heard, 4)
-	go m.listen(listening, cancel)
-	defer func() {
-		stop()
-		for range m.heard { // until it ends: it must not take a message of a later call
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		err := m.await(listening)
+		if errors.Is(err, errPeerFailed) {
+			cancel(err)
 		}
+		ended <- err
 	}()
 	failed := do(doing)
 	if errors.Is(failed, mscclgo.ErrRemote) {
 		m.c.awaitNews() // a peer that has heard of a failure, or whose part failed, closes its sockets
 	}
 	if why := context.Cause(doing); failed != nil && errors.Is(why, errPeerFailed) {
-		return why
+		failed = why
+	} else {
+		failed = m.ready(ctx, failed)
 	}
-	return m.ready(ctx, failed)
-}
-
-// listen passes on what the peer sends while and after this rank does its part, up to the message that ends the
-// call, which cancels the part if the peer's failed.
-func (m *meeting) listen(ctx context.Context, cancel context.CancelCauseFunc) {
-	defer close(m.heard)
-	for m.peer != m.c.Rank() {
-		in, err := m.receiveNext(ctx)
-		over := err != nil
-		if !over {
-			var failed error
-			if over, failed = m.done(in); failed != nil {
-				cancel(failed)
-			}
-		}
-		m.heard <- heard{in, err}
-		if over {
-			return
-		}
-	}
-}
-
-// ready tells the peer that this rank has done its part, and waits until the peer has. If this rank's
-// part failed, it tells the peer that, waits for nothing and returns the error.
-func (m *meeting) ready(ctx context.Context, failed error) error {
-	if m.peer == m.c.Rank() {
+	if failed != nil {
+		stop()
+		<-ended // nobody takes a message of a later call
 		return failed
 	}
-	mine := meetingMessage{ready: true, failed: reasonOf(failed)}
+	m.c.receive(m.peer, m.tag)
+	return <-ended
+}
+
+// await waits until the peer has done its part.
+func (m *meeting) await(ctx context.Context) error {
+	for {
+		in, err := m.receiveNext(ctx)
+		if err != nil {
+			return m.unfinished(err)
+		}
+		if over, err := m.done(in); over {
+			return err
+		}
+	}
+}
+
+// ready tells the peer that this rank has done its part, or why it failed. It returns the failure too.
+func (m *meeting) ready(ctx context.Context, failed error) error {
 	if failed != nil { // perhaps of the context
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
 	}
-	if err := m.send(ctx, mine); err != nil || failed != nil {
-		return errors.Join(failed, m.unfinished(err))
-	}
-	for {
-		in, err := m.receive(ctx)
-		if err != nil {
-			return m.unfinished(err)
-		}
-		if done, err := m.done(in); done {
-			return err
-		}
-	}
+	return errors.Join(failed, m.unfinished(m.send(ctx, meetingMessage{ready: true, failed: reasonOf(failed)})))
 }
 
 // unfinished returns the error of a rank that has done its part and does not hear that the peer has, else nil.
@@ -252,8 +236,11 @@ func (m *meeting) resume(ctx context.Context) error {
 	if m.outcome != nil {
 		return *m.outcome
 	}
-	m.heard = nil
-	return m.ready(ctx, nil)
+	if err := m.ready(ctx, nil); err != nil {
+		return err
+	}
+	m.c.receive(m.peer, m.tag)
+	return m.await(ctx)
 }
 
 // errPeerFailed is in the errors of calls of two ranks in which the peer's part failed.
@@ -285,14 +272,10 @@ func (m *meeting) send(ctx context.Context, out meetingMessage) error {
 
 func (m *meeting) receive(ctx context.Context) (meetingMessage, error) {
 	m.c.receive(m.peer, m.tag)
-	if m.heard != nil {
-		h := <-m.heard
-		return h.in, h.err
-	}
 	return m.receiveNext(ctx)
 }
 
-// receiveNext is receive where nobody listens. Any goroutine may call it.
+// receiveNext is receive without the explorer. Any goroutine may call it.
 func (m *meeting) receiveNext(ctx context.Context) (meetingMessage, error) {
 	b, err := m.c.boot.Recv(ctx, m.peer, m.tag)
 	if err != nil {
