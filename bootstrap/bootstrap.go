@@ -24,6 +24,8 @@ type Bootstrap struct {
 	member     *handshake.Member
 	acc        *handshake.Acceptor
 	hosted     *Rendezvous // on a rank 0 that opened it, or nil
+	over       Carrier     // that has the messages, or nil
+	membership membership  // of that, or nil
 	inbox      *mailbox
 	calls      collectiveCalls
 
@@ -41,6 +43,7 @@ type Bootstrap struct {
 	dead    func(rank int) bool // see grace.AskDead; may be nil
 	linked  bool                // all ranks are connected: Connect has succeeded
 	early   *watch.Fact         // the first connection that broke before that, or nil
+	parting bool                // all ranks close the group, and nobody turns to another
 	// verifying means that verify runs, unsettled that it must look again.
 	verifying, unsettled bool
 }
@@ -96,7 +99,10 @@ func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Li
 	for i := range b.peers {
 		b.peers[i] = &peer{rank: i, addr: addrs[i], conns: map[*conn]bool{}, gone: make(chan struct{})}
 	}
-	b.acc = handshake.NewAcceptor("bootstrap", b.log, b.shake, ln)
+	b.acc = handshake.NewAcceptor("bootstrap", b.log, b.shake)
+	if ln != nil {
+		b.acc.Add(ln)
+	}
 	return b
 }
 
@@ -109,6 +115,9 @@ func (b *Bootstrap) Size() int { return b.size }
 // LocalAddr returns the address of this machine at which the peers of this rank dial
 // it, or the zero Addr if it listens on every address.
 func (b *Bootstrap) LocalAddr() netip.Addr {
+	if b.over != nil {
+		return netip.Addr{}
+	}
 	if at := b.acc.Addr().(*net.TCPAddr).AddrPort().Addr().Unmap(); !at.IsUnspecified() {
 		return at
 	}
@@ -116,12 +125,20 @@ func (b *Bootstrap) LocalAddr() netip.Addr {
 }
 
 // Group returns the group's number, which is not a secret.
-func (b *Bootstrap) Group() [groupSize]byte { return b.id.group }
+func (b *Bootstrap) Group() [groupSize]byte {
+	if b.membership != nil {
+		return b.membership.Group()
+	}
+	return b.id.group
+}
 
 // Key returns a secret for a purpose that the ranks of the group share and nobody
 // else has. Each layer that proves membership uses its own, and none has the
 // group's.
 func (b *Bootstrap) Key(purpose string) [secretSize]byte {
+	if b.membership != nil {
+		return b.membership.Key(purpose)
+	}
 	secret := b.id.secret()
 	return handshake.Derive(secret[:], "key "+purpose)
 }
@@ -150,6 +167,10 @@ func (b *Bootstrap) close() {
 	for rank := range dead {
 		dead[rank] = b.options.Dead != nil && b.options.Dead(rank) || asked != nil && asked(rank)
 	}
+	together := uint64(0) // 1 if all ranks of a Carrier's group close it now
+	if t, ok := b.over.(interface{ Together() bool }); ok && t.Together() {
+		together = 1
+	}
 	b.mu.Lock()
 	b.closing = true
 	close(b.closed)
@@ -161,20 +182,25 @@ func (b *Bootstrap) close() {
 			case f == nil:
 				c.leave(time.Now())
 			default:
-				c.leave(f.told)
+				c.leave(f.sent)
 			}
 			if c.up { // otherwise establish says goodbye
-				c.enqueue(frame{kind: frameGoodbye})
+				c.enqueue(frame{kind: frameGoodbye, tag: together})
 				c.end()
 			}
 		}
 	}
 	b.mu.Unlock()
 
+	if b.over != nil && together == 0 {
+		b.tellOthers()
+	}
 	b.acc.Stop()
 	b.kill()
 	b.wg.Wait()
-	b.farewell()
+	if b.over == nil {
+		b.farewell()
+	}
 	b.acc.Wait()
 	if b.hosted != nil {
 		b.hosted.Close()

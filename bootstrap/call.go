@@ -69,7 +69,7 @@ func (s *collectiveCalls) note(n uint64, peer int, awaited []int) {
 		return
 	}
 	k.awaits[peer] = awaited
-	if k.call != nil && k.call.told != nil {
+	if k.call != nil && k.call.said != nil {
 		k.call.tell(false)
 	}
 }
@@ -89,7 +89,7 @@ type call struct {
 
 	// Under collectiveCalls.mu:
 	waits []int // the neighbours without which the call does not go on
-	told  []int // the ranks that the neighbours know this one waits for; nil at first
+	said  []int // the ranks for which the neighbours know that this one waits; nil at first
 }
 
 // begin starts a collective.
@@ -192,10 +192,10 @@ func (c *call) tellAgain(after time.Duration) {
 // caller holds collectiveCalls.mu.
 func (c *call) tell(again bool) {
 	awaited := c.awaited()
-	if !again && slices.Equal(awaited, c.told) || c.state.left != nil {
+	if !again && slices.Equal(awaited, c.said) || c.state.left != nil {
 		return
 	}
-	c.told = append([]int{}, awaited...)
+	c.said = append([]int{}, awaited...)
 	pending := c.pending()
 	c.b.tellNeighbours(frame{kind: frameAwaits, tag: c.number, payload: watch.Fact{Rank: c.b.rank, Kind: mscclgo.ErrTimeout, Peers: awaited}.Encode()}, func(peer int) bool {
 		return !slices.Contains(pending, peer)

@@ -32,19 +32,11 @@ type claim struct {
 
 const claimSize = 1 + 4 + 4
 
-func (c claim) encode() []byte {
-	w := wire.NewWriter(claimSize)
-	w.U8(uint8(c.role))
-	w.U32(c.from)
-	w.U32(c.to)
-	return w.Bytes()
-}
+var claimCodec = wire.For[claim]()
 
-func decodeClaim(b []byte) (claim, error) {
-	r := wire.NewReader(b)
-	c := claim{role: role(r.U8()), from: r.U32(), to: r.U32()}
-	return c, r.End()
-}
+func (c claim) encode() []byte { return claimCodec.Marshal(&c) }
+
+func decodeClaim(b []byte) (claim, error) { return claimCodec.Unmarshal(b) }
 
 func (c claim) String() string {
 	if c.to == toRendezvous {

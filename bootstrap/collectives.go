@@ -77,22 +77,28 @@ func (c *call) recv(peer int) ([]byte, error) {
 }
 
 // failIfLeft fails the group if err is due to the peer having left: other ranks
-// wait in this collective for something that will never come.
+// wait in this collective for something that will never come. Where a third rank had left the call, the peer's
+// had ended, too, and the call alone fails.
 func (c *call) failIfLeft(peer int, err error) error {
 	b := c.b
 	b.mu.Lock()
-	left := err != nil && b.peers[peer].left && b.failure == nil && !b.closing
+	gone := err != nil && b.peers[peer].left && b.failure == nil && !b.closing
 	b.mu.Unlock()
-	if left {
-		text := fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)
-		b.calls.mu.Lock()
-		if d := c.state.left; d != nil && d.Rank == peer {
-			text += ", which it had left: " + d.Text
-			err = c.leftBy(d)
-		}
-		b.calls.mu.Unlock()
-		b.fail(watch.Lost(b.rank, peer, text))
+	if !gone {
+		return err
 	}
+	b.calls.mu.Lock()
+	left := c.state.left
+	b.calls.mu.Unlock()
+	text := fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)
+	if left != nil {
+		err = c.leftBy(left)
+		if left.Rank != peer {
+			return err
+		}
+		text += ", which it had left: " + left.Text
+	}
+	b.fail(watch.Lost(b.rank, peer, text))
 	return err
 }
 

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -127,7 +128,7 @@ func (c *conn) enqueue(f frame) *outgoing {
 }
 
 // cancel keeps o from being sent and lets go of its payload. If a part has been sent, the
-// peer receives zeros for the rest and is told to drop it.
+// peer receives zeros for the rest, and drops it.
 func (c *conn) cancel(o *outgoing) {
 	c.mu.Lock()
 	o.cancelled, o.payload = true, nil
@@ -197,8 +198,12 @@ func (c *conn) write() {
 		if o.err != nil {
 			// The reader finds out too, and knows whether it matters. It has not read all that
 			// came: the other end may have said why the group failed, and then hung up.
-			c.fail(errConnBroken)
-			c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+			c.fail(fmt.Errorf("%w: %w", errConnBroken, o.err))
+			patience := lingerTime
+			if _, own := c.nc.(*carried); own {
+				patience = newsPatience
+			}
+			c.nc.SetReadDeadline(time.Now().Add(patience))
 			return
 		}
 	}
@@ -285,6 +290,11 @@ func (c *conn) serve(handle func(frame) error) error {
 	go c.write()
 	err := c.read(handle)
 	if err != io.EOF {
+		c.mu.Lock()
+		if c.broken != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			err = c.broken
+		}
+		c.mu.Unlock()
 		c.fail(errConnBroken)
 		c.nc.Close()
 	}

@@ -51,6 +51,11 @@
 // when two ranks first exchange a message. When a rank leaves, those below it
 // move to the next rank above. So 64 ranks hold 63 connections, not 2016.
 //
+// # Messages of your own
+//
+// A program that can send and receive messages between its ranks by other means, as over MPI, has all of this over them: see
+// [Over].
+//
 // # Trust
 //
 // Every connection begins with a handshake in which both sides prove that they

@@ -236,27 +236,25 @@ func (e *Elastic) consider() {
 	}
 	if full := len(e.comers) >= e.o.Max && len(e.current) == 0; !full {
 		if left := time.Until(e.settles); left > 0 {
-			e.timer = time.AfterFunc(left, func() {
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				if !e.closed {
-					e.consider()
-				}
-			})
+			e.considerIn(left)
 			return
 		}
 	}
 	if err := e.form(); err != nil {
 		e.log.Error("bootstrap: the elastic rendezvous cannot form a generation, and tries again", "error", err)
 		e.settles = time.Now().Add(e.o.Settle)
-		e.timer = time.AfterFunc(e.o.Settle, func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			if !e.closed {
-				e.consider()
-			}
-		})
+		e.considerIn(e.o.Settle)
 	}
+}
+
+func (e *Elastic) considerIn(d time.Duration) {
+	e.timer = time.AfterFunc(d, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if !e.closed {
+			e.consider()
+		}
+	})
 }
 
 // form makes those who came the next generation. The caller holds mu.

@@ -84,22 +84,12 @@ func come(ctx context.Context, t testing.TB, e *Elastic, m *Member) <-chan error
 		}
 		result <- err
 	}()
-	waitUntil(t, "the server notices a member", func() bool {
+	await(t, "the server notices a member", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return slices.ContainsFunc(e.comers, func(c *comer) bool { return c.process == m.process })
 	})
 	return result
-}
-
-// waitUntil waits for a condition.
-func waitUntil(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after 20s", what)
-		}
-	}
 }
 
 // TestGenerations loses a rank, goes on with three, and takes in a newcomer.
@@ -208,7 +198,7 @@ func TestStoppedBetweenAssignmentAndConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "the others have their assignments", func() bool { return members[0].Generation()+members[1].Generation() == 2 })
+	await(t, "the others have their assignments", func() bool { return members[0].Generation()+members[1].Generation() == 2 })
 	e.mu.Lock()
 	e.o.Settle = 100 * time.Millisecond
 	e.mu.Unlock()
@@ -265,8 +255,6 @@ func TestDiesWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestServerAgain has the server end and another open at its address: groups go on, and
-// their members come to it.
 // TestLeave has members leave while they wait, and as ranks, and come again.
 func TestLeave(t *testing.T) {
 	noLeaks(t)
@@ -278,7 +266,7 @@ func TestLeave(t *testing.T) {
 	if err := <-result; !errors.Is(err, mscclgo.ErrAborted) || !strings.Contains(err.Error(), "the member leaves") {
 		t.Errorf("the error of Next is %v", err)
 	}
-	waitUntil(t, "the server learns of it", func() bool {
+	await(t, "the server learns of it", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return len(e.comers) == 0
@@ -295,6 +283,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// TestServerAgain has the server end and another open at its address: groups go on, and
+// their members come to it.
 func TestServerAgain(t *testing.T) {
 	noLeaks(t)
 	e := elastic(t, ElasticOptions{Settle: 300 * time.Millisecond})

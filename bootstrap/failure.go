@@ -19,7 +19,7 @@ const (
 // learns of.
 type failure struct {
 	watch.Fact
-	told time.Time // when this rank told its neighbours
+	sent time.Time // to the neighbours
 }
 
 func failed(f watch.Fact) frame { return frame{kind: frameFailed, payload: f.Encode()} }

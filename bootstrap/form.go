@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -41,7 +42,7 @@ func (b *Bootstrap) assemble(ctx context.Context, p *place) error {
 // accept peers.
 func (b *Bootstrap) awaitAll(ctx context.Context, p *place, dialed, short <-chan error) error {
 	var mine *watch.Fact // why this rank cannot be connected, as far as it knows
-	sent := false        // the rendezvous has been told
+	sent := false        // to the rendezvous
 	patience := time.NewTimer(time.Hour)
 	patience.Stop()
 	give := func(f watch.Fact, now bool) { // the rendezvous time to say what it knows, which comes first
@@ -134,7 +135,9 @@ func (b *Bootstrap) begun(ctx context.Context) error {
 	b.mu.Lock()
 	b.linked = true
 	early := b.early
-	b.rehook()
+	if slices.ContainsFunc(b.peers, func(p *peer) bool { return p.left }) {
+		b.rehook()
+	}
 	b.mu.Unlock()
 	if early != nil {
 		b.fail(*early)

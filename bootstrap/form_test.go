@@ -76,27 +76,25 @@ func wantCulprit(t *testing.T, errs []error, kind mscclgo.Kind, culprit int) {
 	}
 }
 
-// A rank dies when it has the table and before it is connected: the root, an inner rank,
-// a leaf.
-func TestDeathBeforeTheFirstConnection(t *testing.T) {
-	for _, victim := range []int{0, 1, 7, 11} {
-		t.Run(fmt.Sprint(victim), func(t *testing.T) {
-			errs, took := formWithout(t, victim, 15*time.Second, true)
-			wantCulprit(t, errs, mscclgo.ErrRemote, victim)
-			if took > 5*time.Second {
-				t.Errorf("it took %v", took)
-			}
-		})
-	}
-}
-
-// A rank is stopped there: it is what the others waited for when their time is up.
-func TestStopBeforeTheFirstConnection(t *testing.T) {
-	for _, victim := range []int{0, 1, 7, 11} {
-		t.Run(fmt.Sprint(victim), func(t *testing.T) {
-			errs, _ := formWithout(t, victim, 2*time.Second, false)
-			wantCulprit(t, errs, mscclgo.ErrTimeout, victim)
-		})
+// A rank dies when it has the table and before it is connected: the root, an inner rank, a leaf. Or it is stopped there, and
+// is what the others waited for when their time is up.
+func TestEndBeforeTheFirstConnection(t *testing.T) {
+	for what, test := range map[string]struct {
+		timeout, most time.Duration
+		kind          mscclgo.Kind
+	}{
+		"dies":    {15 * time.Second, 5 * time.Second, mscclgo.ErrRemote},
+		"stopped": {2 * time.Second, time.Minute, mscclgo.ErrTimeout},
+	} {
+		for _, victim := range []int{0, 1, 7, 11} {
+			t.Run(fmt.Sprint(what, victim), func(t *testing.T) {
+				errs, took := formWithout(t, victim, test.timeout, what == "dies")
+				wantCulprit(t, errs, test.kind, victim)
+				if took > test.most {
+					t.Errorf("it took %v", took)
+				}
+			})
+		}
 	}
 }
 
@@ -150,14 +148,7 @@ func TestAddressThatDoesNotResolve(t *testing.T) {
 func TestDeathAtTheRendezvous(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
-	raw, err := net.Dial("tcp", r.ID().Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := r.ID().member(handshake.Clear).Client(t.Context(), raw, claim{role: roleJoin, from: 2, to: toRendezvous}.encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := proved(t, r, 2)
 	nc.Write(frame{kind: frameJoin, payload: joinMessage{size: 4, left: time.Minute, addr: "127.0.0.1:1"}.encode()}.encode())
 	start := time.Now()
 	time.AfterFunc(100*time.Millisecond, func() { nc.Close() })
@@ -167,7 +158,7 @@ func TestDeathAtTheRendezvous(t *testing.T) {
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	_, err = Connect(testContext(t), Options{Rank: 3, Size: 4, ID: r.ID()})
+	_, err := Connect(testContext(t), Options{Rank: 3, Size: 4, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrRemote, "too late", "rank 2")
 	start = time.Now()
 	if r.awaitRefused(testContext(t), time.Minute); time.Since(start) > 30*time.Second {

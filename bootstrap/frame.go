@@ -22,7 +22,7 @@ const (
 	frameCollective frameKind = 3 // tag: the collective's number
 	frameLeft       frameKind = 4 // tag: the rank that left in good order
 	frameFailed     frameKind = 5 // tag: the rank that failed; payload: why
-	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows
+	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows. tag: 1 if all do
 	frameCallLeft   frameKind = 7 // tag: the collective's number; payload: watch.Fact
 	frameAwaits     frameKind = 8 // tag: the collective's number; payload: watch.Fact of the ranks that the sender waits for
 	frameAsk        frameKind = 9 // of any end, to be answered by frameAlive

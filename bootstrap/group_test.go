@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // quiet is a logger for groups whose troubles are the test's own.
@@ -74,6 +76,21 @@ func groupOf(t testing.TB, size int, o Options) []*Bootstrap {
 	}
 	t.Cleanup(func() { closeAll(bs) })
 	return bs
+}
+
+// proved returns a connection to a rendezvous of which that knows that it is a rank's.
+func proved(t *testing.T, r *Rendezvous, rank uint32) net.Conn {
+	t.Helper()
+	raw, err := net.Dial("tcp", r.ID().Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := r.ID().member(handshake.Clear).Client(t.Context(), raw, claim{role: roleJoin, from: rank, to: toRendezvous}.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	return nc
 }
 
 func closeAll(bs []*Bootstrap) {
@@ -171,13 +188,7 @@ func TestManyRanks(t *testing.T) {
 // and the others wait for it.
 func TestHostedByRankZero(t *testing.T) {
 	noLeaks(t)
-	probe := rendezvous(t, quiet)
-	addr := probe.ID().Addr()
-	probe.Close()
-	id, err := NewUniqueID(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := freeID(t)
 	ctx := testContext(t)
 	var bs [3]*Bootstrap
 	var errs [3]error
@@ -193,8 +204,8 @@ func TestHostedByRankZero(t *testing.T) {
 	}
 	each(t, bs[:], func(b *Bootstrap) error { return b.Barrier(ctx) })
 
-	// The group is complete: one more is told so at once.
-	_, err = Connect(ctx, Options{Rank: 1, Size: 3, ID: id})
+	// The group is complete: one more hears that at once.
+	_, err := Connect(ctx, Options{Rank: 1, Size: 3, ID: id})
 	wantError(t, err, mscclgo.ErrInvalid, "complete already", "rank 1")
 }
 

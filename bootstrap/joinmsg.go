@@ -12,8 +12,6 @@ import (
 // MaxSize is the largest number of ranks a group may have.
 const MaxSize = 1 << 15
 
-const maxAddr = maxHost + 8 // a host, brackets, a colon and a port
-
 // A joinMessage is what a rank sends to the rendezvous.
 type joinMessage struct {
 	size    int
@@ -22,45 +20,25 @@ type joinMessage struct {
 	silence time.Duration // for which a rank that gives no sign of life is not taken for stopped; 0 for ever
 	process [16]byte      // random: distinguishes a rank that tries again from a second one
 	program [16]byte      // the same in all joins of an operating system's process
-	addr    string        // where the rank's peers reach it
+	addr    string        `wire:"263"` // where the rank's peers reach it: a host of maxHost, brackets, a colon and a port
 }
 
-func (m joinMessage) encode() []byte {
-	var w wire.Writer
-	w.U32(uint32(m.size))
-	w.Bool(m.tls)
-	w.U64(uint64(m.left / time.Millisecond))
-	w.U64(uint64(m.silence / time.Millisecond))
-	w.Raw(m.process[:])
-	w.Raw(m.program[:])
-	w.String(m.addr)
-	return w.Bytes()
-}
+var joinCodec = wire.For[joinMessage]()
+
+func (m joinMessage) encode() []byte { return joinCodec.Marshal(&m) }
 
 func decodeJoin(b []byte) (joinMessage, error) {
-	r := wire.NewReader(b)
-	size := r.U32()
-	m := joinMessage{tls: r.Bool()}
-	left := r.U64()
-	silence := r.U64()
-	copy(m.process[:], r.Raw(len(m.process)))
-	copy(m.program[:], r.Raw(len(m.program)))
-	m.addr = r.String(maxAddr)
-	if err := r.End(); err != nil {
-		return m, fmt.Errorf("malformed join: %w", err)
+	m, err := joinCodec.Unmarshal(b)
+	switch {
+	case err != nil:
+	case m.silence > 0 && m.silence < minHeartbeat:
+		err = fmt.Errorf("a heartbeat time-out of %v, at least %v", m.silence, minHeartbeat)
+	case m.size > MaxSize:
+		err = fmt.Errorf("world size %d, at most %d", m.size, MaxSize)
+	default:
+		err = checkAddr(m.addr)
 	}
-	// Time beyond a month is a month.
-	const month = 31 * 24 * 3600 * 1000
-	m.left = time.Duration(min(left, month)) * time.Millisecond
-	m.silence = time.Duration(min(silence, month)) * time.Millisecond
-	if m.silence > 0 && m.silence < minHeartbeat {
-		return m, fmt.Errorf("malformed join: a heartbeat time-out of %v, at least %v", m.silence, minHeartbeat)
-	}
-	if size > MaxSize {
-		return m, fmt.Errorf("malformed join: world size %d, at most %d", size, MaxSize)
-	}
-	m.size = int(size)
-	if err := checkAddr(m.addr); err != nil {
+	if err != nil {
 		return m, fmt.Errorf("malformed join: %w", err)
 	}
 	return m, nil
@@ -74,34 +52,29 @@ func checkAddr(addr string) error {
 	return err
 }
 
-// encodeTable encodes the addresses of all ranks, in rank order.
-func encodeTable(addrs []string) []byte {
-	var w wire.Writer
-	w.U32(uint32(len(addrs)))
-	for _, a := range addrs {
-		w.String(a)
-	}
-	return w.Bytes()
+// A table has the addresses of all ranks, in rank order.
+type table struct {
+	addrs []string `wire:"32768"` // MaxSize
 }
 
+var tableCodec = wire.For[table]()
+
+func encodeTable(addrs []string) []byte { return tableCodec.Marshal(&table{addrs}) }
+
 func decodeTable(b []byte, size int) ([]string, error) {
-	r := wire.NewReader(b)
-	if n := r.U32(); r.Err() == nil && n != uint32(size) {
-		return nil, fmt.Errorf("malformed table: %d ranks, not %d", n, size)
+	t, err := tableCodec.Unmarshal(b)
+	if err == nil && len(t.addrs) != size {
+		err = fmt.Errorf("%d ranks, not %d", len(t.addrs), size)
 	}
-	addrs := make([]string, size)
-	for i := range addrs {
-		addrs[i] = r.String(maxAddr)
-		if r.Err() == nil {
-			if err := checkAddr(addrs[i]); err != nil {
-				return nil, fmt.Errorf("malformed table: rank %d: %w", i, err)
-			}
+	for rank := 0; err == nil && rank < size; rank++ {
+		if wrong := checkAddr(t.addrs[rank]); wrong != nil {
+			err = fmt.Errorf("rank %d: %w", rank, wrong)
 		}
 	}
-	if err := r.End(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("malformed table: %w", err)
 	}
-	return addrs, nil
+	return t.addrs, nil
 }
 
 // refusal is the reason why a group could not form. rank is whose fault it is, or NoRank.

@@ -42,7 +42,7 @@ func TestLeaveTheRendezvous(t *testing.T) {
 }
 
 // await returns when what is so.
-func await(t *testing.T, what string, so func() bool) {
+func await(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

@@ -52,7 +52,15 @@ func (b *Bootstrap) noteLost(p *peer) {
 // rehook connects this rank to the one from which it receives news, if it is not.
 // The caller holds b.mu.
 func (b *Bootstrap) rehook() {
-	if b.closing || b.failure != nil || !b.linked {
+	if b.closing || b.failure != nil && b.over == nil || !b.linked || b.parting {
+		return
+	}
+	if b.over != nil { // who listens to whom, both ends find out by themselves, also where the group has failed
+		for _, p := range b.peers {
+			if p.present() && p.out == nil && (b.watchParent(p.rank) == b.rank || b.watchParent(b.rank) == p.rank) {
+				b.dial(p)
+			}
+		}
 		return
 	}
 	if w := b.watchParent(b.rank); w >= 0 && b.peers[w].out == nil {

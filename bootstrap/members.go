@@ -160,10 +160,10 @@ func failedEarly(rank int, how string) watch.Fact {
 }
 
 // Stopped tells the ranks that came that the process of one has been stopped by a signal
-// since a time, which the process that started it can see even if it never came here. They are
-// told, and fail with an ErrRemote whose peer it is, once that is longer ago than the heartbeat
+// since a time, which the process that started it can see even if it never came here. They
+// fail with an ErrRemote whose peer it is, once that is longer ago than the heartbeat
 // time-out of one of them, so Stopped is called again and again while the process is stopped.
-// It reports whether they were told.
+// It reports whether they do.
 func (r *Rendezvous) Stopped(rank, process int, since time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -64,7 +64,7 @@ func (b *Bootstrap) establish(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c.up = true
-	if c.dialed {
+	if c.dialed && b.over == nil {
 		c.enqueue(frame{kind: frameOpen})
 	}
 	for _, p := range b.peers {
@@ -152,7 +152,11 @@ func (b *Bootstrap) serve(c *conn) {
 		if err == io.EOF {
 			text = fmt.Sprintf("its connection to rank %d ended without a goodbye: its process has ended", b.rank)
 		}
-		if why := b.failureOf(c.peer.rank, text); !b.tooEarly(why) {
+		why := b.failureOf(c.peer.rank, text)
+		if own, ok := c.nc.(*carried); ok {
+			b.wg.Go(func() { own.lastWords(failed(why)) }) // the peer does not see that its connection is broken
+		}
+		if !b.tooEarly(why) {
 			b.fail(why)
 		}
 	}
@@ -194,6 +198,11 @@ func (b *Bootstrap) handle(c *conn, f frame) error {
 		}
 		b.calls.note(f.tag, p.rank, waits.Peers)
 	case frameGoodbye:
+		if f.tag > 0 {
+			b.mu.Lock()
+			b.parting = true
+			b.mu.Unlock()
+		}
 		b.noteLeft(p.rank, "it said goodbye")
 	case frameLeft:
 		if f.tag >= uint64(b.size) {
@@ -310,6 +319,9 @@ func (b *Bootstrap) runDial(p *peer) {
 
 // dialPeer connects to p as this rank.
 func (b *Bootstrap) dialPeer(ctx context.Context, p *peer) (net.Conn, error) {
+	if b.over != nil {
+		return newCarried(b.over, p.rank), nil
+	}
 	return b.member.Dial(ctx, p.addr, claim{role: rolePeer, from: uint32(b.rank), to: uint32(p.rank)}.encode())
 }
 

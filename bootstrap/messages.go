@@ -26,6 +26,14 @@ func (b *Bootstrap) Send(ctx context.Context, peer int, tag uint64, data []byte)
 	if len(data) > MaxMessage {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "a message has at most %d bytes", MaxMessage).At(b.rank, peer)
 	}
+	if b.over != nil && peer != b.rank {
+		if err := b.usable(ctx, op, peer); err != nil {
+			return err
+		}
+		return b.carry(ctx, op, peer, fmt.Sprintf("rank %d does not take it", peer), func(ctx context.Context) error {
+			return b.over.Send(ctx, peer, tag, data)
+		})
+	}
 	return b.send(ctx, op, peer, frame{kind: frameData, tag: tag, payload: data})
 }
 
@@ -82,6 +90,14 @@ func (b *Bootstrap) Recv(ctx context.Context, peer int, tag uint64) ([]byte, err
 	op := fmt.Sprintf("bootstrap: receive with tag %d", tag)
 	if err := b.checkPeer(op, peer); err != nil {
 		return nil, err
+	}
+	if b.over != nil && peer != b.rank {
+		var data []byte
+		err := b.carry(ctx, op, peer, fmt.Sprintf("none came from rank %d, or it waits for another rank", peer), func(ctx context.Context) (err error) {
+			data, err = b.over.Recv(ctx, peer, tag)
+			return err
+		})
+		return data, err
 	}
 	defer race.Meet()
 	return b.recv(ctx, op, mailKey{peer, frameData, tag})

@@ -42,11 +42,14 @@ func visible(ip net.IP, host string, all []string) (seen net.IP, anywhere bool) 
 // elsewhere returns the address of this machine at which a connection from another
 // machine came, or nil if it came from this one.
 func elsewhere(nc net.Conn) net.IP {
-	local, remote := nc.LocalAddr().(*net.TCPAddr).IP, nc.RemoteAddr().(*net.TCPAddr).IP
-	if remote.IsLoopback() || remote.Equal(local) {
+	local, tcp := nc.LocalAddr().(*net.TCPAddr)
+	if !tcp {
+		return nil // it is a Carrier's
+	}
+	if remote := nc.RemoteAddr().(*net.TCPAddr).IP; remote.IsLoopback() || remote.Equal(local.IP) {
 		return nil
 	}
-	return local
+	return local.IP
 }
 
 // interfaceAddr returns an address of the named interface, preferably of the same

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // A rank that came to the rendezvous and then gives no sign of life is named, whether the
@@ -20,16 +19,7 @@ func TestSilentWhileTheGroupForms(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			noLeaks(t)
 			r := rendezvous(t, quiet)
-			raw, err := net.Dial("tcp", r.ID().Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer raw.Close()
-			nc, err := r.ID().member(handshake.Clear).Client(t.Context(), raw, claim{role: roleJoin, from: 2, to: toRendezvous}.encode())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
+			nc := proved(t, r, 2)
 			ln, err := net.Listen("tcp", "127.0.0.1:0") // where its peers would wait for it
 			if err != nil {
 				t.Fatal(err)
@@ -61,14 +51,7 @@ func TestSilentWhileTheGroupForms(t *testing.T) {
 func TestSilentBeforeItJoins(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
-	raw, err := net.Dial("tcp", r.ID().Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
-	if _, err := r.ID().member(handshake.Clear).Client(t.Context(), raw, claim{role: roleJoin, from: 2, to: toRendezvous}.encode()); err != nil {
-		t.Fatal(err)
-	}
+	proved(t, r, 2)
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

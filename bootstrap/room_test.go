@@ -114,12 +114,7 @@ func TestRendezvousRunsShort(t *testing.T) {
 // Rank 0 opens the rendezvous and cannot come to it.
 func TestRankZeroCannotJoin(t *testing.T) {
 	noLeaks(t)
-	probe := rendezvous(t, quiet)
-	probe.Close()
-	id, err := NewUniqueID(probe.ID().Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := freeID(t)
 	_, errs := connectAll(testContext(t), []Options{
 		{Rank: 0, Size: 3, ID: id, Interface: "no-such-interface"},
 		{Rank: 1, Size: 3, ID: id},

@@ -45,6 +45,17 @@ type UniqueID struct {
 	secret func() [secretSize]byte
 }
 
+// An idBody is what the text of an id has.
+type idBody struct {
+	group  [groupSize]byte
+	secret [secretSize]byte
+	hosted bool
+	port   uint16
+	hosts  string `wire:"2048"` // maxHosts names and commas
+}
+
+var idCodec = wire.For[idBody]()
+
 // NewUniqueID returns the id of a new group whose rank 0 will listen at addr, a
 // host and a port. It is for launchers that know that a port is free on rank 0's
 // host. A process that can listen itself (rank 0, or a launcher on the same
@@ -103,14 +114,8 @@ func (id UniqueID) String() string {
 	if id.IsZero() {
 		return ""
 	}
-	var w wire.Writer
-	w.Raw(id.group[:])
-	secret := id.secret()
-	w.Raw(secret[:])
-	w.Bool(id.hosted)
-	w.U16(id.port)
-	w.String(id.hosts)
-	return idPrefix + base64.RawURLEncoding.EncodeToString(wire.Seal(idKind, idVersion, w.Bytes()))
+	body := idCodec.Marshal(&idBody{id.group, id.secret(), id.hosted, id.port, id.hosts})
+	return idPrefix + base64.RawURLEncoding.EncodeToString(wire.Seal(idKind, idVersion, body))
 }
 
 // ParseUniqueID parses the text that [UniqueID.String] returned. The error, an
@@ -141,18 +146,11 @@ func parseID(s string) (UniqueID, error) {
 	if err != nil {
 		return UniqueID{}, err
 	}
-	r := wire.NewReader(body)
-	var id UniqueID
-	var secret [secretSize]byte
-	copy(id.group[:], r.Raw(groupSize))
-	copy(secret[:], r.Raw(secretSize))
-	id.secret = hide(secret)
-	id.hosted = r.Bool()
-	id.port = r.U16()
-	id.hosts = r.String(maxHosts * (maxHost + 1))
-	if err := r.End(); err != nil {
+	all, err := idCodec.Unmarshal(body)
+	if err != nil {
 		return UniqueID{}, err
 	}
+	id := UniqueID{hosts: all.hosts, port: all.port, hosted: all.hosted, group: all.group, secret: hide(all.secret)}
 	return id, id.check()
 }
 

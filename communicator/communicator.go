@@ -137,8 +137,8 @@ const (
 // Communicator is one rank's view of its group.
 type Communicator struct {
 	given    Bootstrap
-	boot     fullBootstrap // given, with the methods that it lacked
-	news     *news         // some of those, or nil
+	boot     fullBootstrap        // given, or over
+	over     *bootstrap.Bootstrap // over the messages of one that is a program's own, or nil
 	dev      *gpu.Device
 	options  Options
 	registry *registeredmem.Registry
@@ -292,7 +292,7 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 	c := &Communicator{given: boot, dev: dev, options: o, from: from, patience: lostPatience, latest: new(atomic.Pointer[Communicator])}
 	c.latest.Store(c)
 	var err error
-	if c.boot, c.news, err = c.completeBoot(ctx, op); err != nil {
+	if c.boot, err = c.complete(ctx, op); err != nil {
 		return nil, err
 	}
 	err = c.build(op)
@@ -300,7 +300,9 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 		grace.AskDead(boot, c.knowsDead(nil))
 	}
 	if err := c.explore(ctx, c.begin("make a communicator", op), err); err != nil {
-		c.news.giveUp(err)
+		if c.over != nil && !errors.Is(err, mscclgo.ErrTimeout) { // whose time is up soon is told by the others' errors
+			c.over.Blame(c.Rank(), err)
+		}
 		if from != nil {
 			c.giveBack()
 		}
@@ -308,17 +310,6 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 	}
 	c.ownsDevice = from != nil && from.device
 	return c, nil
-}
-
-// completeBoot is complete, bounded by the options' timeout.
-func (c *Communicator) completeBoot(ctx context.Context, op string) (fullBootstrap, *news, error) {
-	timeout := c.options.Timeout
-	if timeout <= 0 {
-		timeout = defaultTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return complete(ctx, c.given, op)
 }
 
 // build makes what needs no peer. It fills in the options even if it fails.
@@ -536,7 +527,7 @@ func (c *Communicator) release() error {
 	if c.tracer != nil {
 		errs = append(errs, c.tracer.end())
 	}
-	c.news.close(c.together)
+	c.over.Close()
 	errs = append(errs, c.closeOwned())
 	if c.ownsDevice {
 		errs = append(errs, c.dev.Close())

@@ -29,7 +29,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if peer < 0 || peer >= c.Size() {
 		return nil, c.invalid(op, "the group has %d ranks", c.Size())
 	}
-	if tag >= gatherTag {
+	if tag >= ownTags {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)
 	}
 	m := newMeeting(c, "Connect", op, peer, tag, maxDescription)

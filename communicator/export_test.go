@@ -113,12 +113,6 @@ func ConnectHalf(ctx context.Context, c *Communicator, peer int, tag uint64, fai
 	return m.part(ctx, func(context.Context) error { return failed })
 }
 
-// NewNews returns the FailureNotifier of a Bootstrap that has none, and what closes it.
-func NewNews(boot Bootstrap) (FailureNotifier, func(together bool)) {
-	n := newNews(boot)
-	return n, n.close
-}
-
 // FailDials has each connection fail that a rank dials, or takes.
 func FailDials(c *Communicator, err error) {
 	c.mu.Lock()

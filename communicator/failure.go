@@ -173,9 +173,6 @@ func (f *failure) notes() *deviceNotes {
 // notifies the other ranks.
 func (f *failure) fail(err error) { f.failBy(mscclgo.NoRank, err) }
 
-// blamer is a FailureNotifier that can tell that another rank has failed.
-type blamer interface{ Blame(rank int, cause error) }
-
 // failBy is fail, with the rank that is to blame, if it is known. If the bootstrap has failed
 // and watch has not come to it yet, that is the cause: what fails here now may come of it.
 func (f *failure) failBy(culprit int, err error) {
@@ -200,8 +197,8 @@ func (f *failure) failBy(culprit int, err error) {
 	if !first {
 		return
 	}
-	if b, ok := f.boot.(blamer); ok && culprit != mscclgo.NoRank {
-		b.Blame(culprit, err)
+	if culprit != mscclgo.NoRank {
+		f.boot.Blame(culprit, err)
 		return
 	}
 	f.boot.Abort(err)

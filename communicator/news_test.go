@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -17,26 +18,35 @@ import (
 // newsroom is a group of ranks that have no more than news.
 type newsroom struct {
 	*office
-	ranks []communicator.FailureNotifier
-	close []func(together bool)
+	ranks    []*bootstrap.Bootstrap
+	together []*bool // whether all close
 }
 
 func newNewsroom(t *testing.T, n int) *newsroom {
 	t.Helper()
-	r := &newsroom{office: newOffice(n)}
-	for i := range n {
-		rank, end := communicator.NewNews(clerk{r.office, i})
-		r.ranks, r.close = append(r.ranks, rank), append(r.close, end)
-	}
+	r := &newsroom{newOffice(n), make([]*bootstrap.Bootstrap, n), make([]*bool, n)}
+	each(t, n, func(i int) (err error) {
+		r.together[i] = new(bool)
+		r.ranks[i], err = bootstrap.Over(t.Context(), parting{clerk{r.office, i}, r.together[i]})
+		return err
+	})
 	t.Cleanup(func() {
-		each(t, n, func(i int) error { r.close[i](true); return nil })
+		each(t, n, func(i int) error { *r.together[i] = true; return r.ranks[i].Close() })
 	})
 	return r
 }
 
+// parting is a clerk whose group closes or not.
+type parting struct {
+	clerk
+	together *bool
+}
+
+func (p parting) Together() bool { return *p.together }
+
 // leave has a rank close and end.
 func (r *newsroom) leave(rank int) {
-	r.close[rank](false)
+	r.ranks[rank].Close()
 	close(r.gone[rank])
 }
 

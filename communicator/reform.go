@@ -108,6 +108,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	if first {
 		c.calls.Load().Refuse()
 		together = c.part()
+		c.together = together
 		c.ended.Store(true)
 		c.failure.abort()
 	}
@@ -139,7 +140,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	c.launches.End()
 	errs = append(errs, c.leaveBoard(), c.closeLeft(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
 	h.status = c.failure.retire()
-	c.news.close(together)
+	c.over.Close()
 	errs = append(errs, c.closeOwned())
 	h.registries = append(h.registries, c.registry)
 	if c.from != nil {

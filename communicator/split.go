@@ -102,7 +102,7 @@ func ofColor(color int, all []choice) (ranks []int) {
 
 // newRendezvous opens the rendezvous of another group of these machines.
 func (c *Communicator) newRendezvous() (*bootstrap.Rendezvous, error) {
-	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
+	if boot, ok := c.given.(*bootstrap.Bootstrap); ok {
 		return boot.NewRendezvous()
 	}
 	return bootstrap.NewRendezvous(":0", c.options.Logger)
@@ -111,7 +111,7 @@ func (c *Communicator) newRendezvous() (*bootstrap.Rendezvous, error) {
 // newChild returns the communicator of a group of these ranks, which meet at an id.
 func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (*Communicator, error) {
 	o := bootstrap.Options{HeartbeatTimeout: c.options.HeartbeatTimeout, Logger: c.options.Logger}
-	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
+	if boot, ok := c.given.(*bootstrap.Bootstrap); ok {
 		o = boot.Options()
 	}
 	var err error

@@ -285,18 +285,12 @@ func TestMissingSignalOutsideInExchange(t *testing.T) {
 	settled(t, p.all)
 }
 
-// textual is a bootstrap of a program's own, which tells why a group failed by a text alone.
-type textual struct {
-	communicator.Bootstrap
-	group *bootstrap.Bootstrap
-}
-
-func (b textual) Abort(cause error)     { b.group.Blame(b.Rank(), errors.New(cause.Error())) }
-func (b textual) Done() <-chan struct{} { return b.group.Done() }
+// textual is a bootstrap that does not tell who failed.
+type textual struct{ *bootstrap.Bootstrap }
 
 func (b textual) Err() error {
-	if err := b.group.Err(); err != nil {
-		return errors.New("somebody gave up")
+	if err := b.Bootstrap.Err(); err != nil {
+		return mscclgo.Errorf(mscclgo.ErrRemote, "test: group", "somebody gave up").At(b.Rank(), mscclgo.NoRank)
 	}
 	return nil
 }
@@ -305,7 +299,7 @@ func (b textual) Err() error {
 func TestOuterGroupFailsOfNobody(t *testing.T) {
 	var boots []communicator.Bootstrap
 	for _, b := range ranks(t, 4) {
-		boots = append(boots, textual{b, b})
+		boots = append(boots, textual{b})
 	}
 	o := communicator.Options{Timeout: verdictTimeout, Scratch: 4096}
 	p := newPartedOf(t, groupOver(t, boots, devices(t, 4), []communicator.Options{o, o, o, o}), []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
