@@ -15,14 +15,13 @@ import (
 
 // conn is the driver of a connection: the sending end of a ring.
 //
-// Goroutines: one that fills the ring and posts what is in it, one that fetches from it what
-// was read, one that waits for the ends of both, and one that reads the peer's messages.
+// Goroutines: one that fills the ring and posts what is in it, one that reads the peer's messages,
+// and, once something is read, one that fetches it from the ring.
 type conn struct {
 	half
 	message.Queue
 	filler  filler
 	fetcher fetcher
-	copying sync.WaitGroup // the goroutines of these
 
 	posted atomic.Uint64 // entries that the peer may read, ever
 
@@ -87,10 +86,11 @@ func (c *conn) start() error {
 		return t.rank.Invalid("shm: connect", "the transport is closed")
 	}
 	t.conns[c] = struct{}{}
-	c.copying.Go(c.filler.run)
-	c.copying.Go(c.fetcher.run)
-	c.Tasks.Go(c.calm)
-	c.Tasks.Go(func() { c.listen(c.hear) })
+	c.Tasks.Go(c.move)
+	c.Tasks.Go(func() {
+		for c.listen(c.hear) {
+		}
+	})
 	c.wake() // the peer is to know that its ring was taken
 	return nil
 }
@@ -181,10 +181,11 @@ func (c *conn) sleep(on *sync.Cond, unless func() bool) {
 	}
 }
 
-// calm waits until the connection has ended and its streams have done what they were given. A source is its
-// owner's again then, too.
-func (c *conn) calm() {
-	c.copying.Wait()
+// move fills the ring until the connection has ended, and waits until nothing is copied any more: a source is
+// its owner's again then, too.
+func (c *conn) move() {
+	c.filler.run()
+	c.fetcher.running.Wait()
 	c.Calm(c.stream, c.fetcher.stream)
 }
 

@@ -130,7 +130,9 @@ func (f *filler) takeLocked() (n int) {
 			switch {
 			case o.Kind.Asks():
 				read = answer{o.Into, o.IntoOffset + o.Given, at, size}
-				c.asked++
+				if c.asked++; c.asked == 1 {
+					c.fetcher.running.Go(c.fetcher.run)
+				}
 				c.asking.Signal()
 			case o.Src == nil:
 				p.data = append(p.data[:0], o.Data[o.Given:o.Given+size]...)

@@ -25,9 +25,11 @@ type half struct {
 	ring   *ring
 	stream *gpu.Stream
 
-	// awaited is whether the peer has sent nothing yet, of a receiving half: it may not know of it. Only
-	// listen uses it once it runs.
+	// What listen has. awaited is whether the peer has sent nothing yet, of a receiving half: it may not know
+	// of it.
 	awaited bool
+	packet  [messageSize + 1]byte // one more shows what is too long
+	heard   note
 }
 
 // open fills a half. It owns sock and ring, also when it fails. ended wakes all that wait, with Mu.
@@ -74,47 +76,41 @@ func (h *half) broken(err error) {
 	h.Fail(mscclgo.ErrSystem, err)
 }
 
-// listen passes the peer's messages to take until the half ends.
-func (h *half) listen(take func(*note) error) {
-	packet := make([]byte, messageSize+1) // one more shows what is too long
-	m := new(note)
-	reset := false
-	for {
-		n, err := h.sock.Read(packet)
-		switch {
-		case errors.Is(err, syscall.ECONNRESET) && !reset:
-			// It had not read all when it hung up. What it sent before can still be read.
-			reset = true
-			continue
-		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
-			if h.awaited {
-				err = errNotTaken
-			} else {
-				err = errDied
-			}
-			h.lost(err)
-			return
-		case err != nil:
-			h.lost(err)
-			return
-		}
-		h.awaited = false
-		*m, err = decodeMessage(packet[:n])
-		switch {
-		case err != nil:
-		case m.kind == messageBye:
-			err = message.ErrLeft
-		case m.kind == messageFailed:
-			err = message.ErrFailed
-		}
-		if err == nil {
-			err = take(m)
-		}
-		if err != nil {
-			h.lost(err)
-			return
-		}
+// listen waits for a message of the peer and passes it to take. It reports false, and ends the half, where there
+// is none any more. One goroutine calls it.
+func (h *half) listen(take func(*note) error) bool {
+	n, err := h.sock.Read(h.packet[:])
+	if errors.Is(err, syscall.ECONNRESET) { // it had not read all when it hung up; what it sent before can still be read
+		n, err = h.sock.Read(h.packet[:])
 	}
+	switch {
+	case err == nil:
+		h.awaited = false
+		err = h.receive(n, take)
+	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET):
+	case h.awaited:
+		err = errNotTaken
+	default:
+		err = errDied
+	}
+	if err != nil {
+		h.lost(err)
+	}
+	return err == nil
+}
+
+// receive passes a message of n bytes to take.
+func (h *half) receive(n int, take func(*note) error) (err error) {
+	h.heard, err = decodeMessage(h.packet[:n])
+	switch {
+	case err != nil:
+		return err
+	case h.heard.kind == messageBye:
+		return message.ErrLeft
+	case h.heard.kind == messageFailed:
+		return message.ErrFailed
+	}
+	return take(&h.heard)
 }
 
 // tell sends a message, unless this rank closes the half. It waits for room in the socket for

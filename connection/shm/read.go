@@ -2,6 +2,7 @@ package shm
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -19,15 +20,17 @@ type answer struct {
 	length uint64
 }
 
-// fetcher copies answers from the ring. What it has is its goroutine's.
+// fetcher copies answers from the ring. What it has is its goroutine's, which begins with the first read.
 type fetcher struct {
-	c      *conn
-	stream *gpu.Stream
-	event  *gpu.Event
-	parts  []answer
-	held   []*target.Memory // of those that are being copied
+	c       *conn
+	running sync.WaitGroup
+	stream  *gpu.Stream
+	event   *gpu.Event
+	parts   []answer
+	held    []*target.Memory // of those that are being copied
 }
 
+// open makes what the goroutine needs, as a device may wait for kernels before it makes streams.
 func (f *fetcher) open(c *conn) (err error) {
 	f.c = c
 	if f.stream, err = c.t.rank.Registry.Device().NewStream(); err == nil {

@@ -17,11 +17,10 @@ import (
 // receiver is the receiving end of a ring. One stream does all copies in the order of the
 // entries, so that an update follows the data before it without waiting.
 //
-// Goroutines: one that applies entries, one that reads the peer's messages, and one while
+// Goroutines: one that applies entries, and reads the peer's messages while there are none, and one while
 // the peer is told of memories that were closed.
 type receiver struct {
 	half
-	woken chan struct{} // the peer has posted
 
 	// What the goroutine that applies has.
 	taken   uint64           // entries that are applied or being copied, ever
@@ -49,7 +48,7 @@ var errDevice = errors.New("the device could not take what the peer sent")
 
 // receive begins to receive from a peer. It owns the socket and the ring, also when it fails.
 func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
-	r := &receiver{woken: make(chan struct{}, 1)}
+	r := new(receiver)
 	r.awaited = true
 	err := r.open(t, peer, sock, ring, func() {})
 	if err == nil {
@@ -79,9 +78,8 @@ func (r *receiver) start() error {
 		return t.rank.Invalid("shm: receive", "the transport is closed")
 	}
 	t.receivers[r] = struct{}{}
-	r.Tasks.Go(r.run)
 	r.Tasks.Go(func() {
-		r.listen(r.hear)
+		r.run()
 		go func() { // which waits for this goroutine
 			if err := r.close(); err != nil {
 				t.log.Warn("shm: close what a peer sent through", "peer", r.Peer, "error", err)
@@ -120,14 +118,10 @@ func (r *receiver) close() error {
 	return r.closeErr
 }
 
-// hear takes a message of the peer.
-func (r *receiver) hear(m *note) error {
+// woken takes a message of the peer.
+func woken(m *note) error {
 	if m.kind != messageWake {
 		return fmt.Errorf("a packet of kind %d to the rank that receives", m.kind)
-	}
-	select {
-	case r.woken <- struct{}{}:
-	default:
 	}
 	return nil
 }
@@ -298,10 +292,7 @@ func (r *receiver) wait(posted uint64) {
 	}
 	r.ring.receiverSleeps.Store(1)
 	if !more() { // the peer may have looked before the store
-		select {
-		case <-r.woken:
-		case <-r.Ctx.Done():
-		}
+		r.listen(woken)
 	}
 }
 
