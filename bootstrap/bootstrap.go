@@ -36,14 +36,14 @@ type Bootstrap struct {
 	closed chan struct{}  // closed when Close begins
 	once   sync.Once      // for Close
 
-	mu      sync.Mutex // guards what follows, and the peers
-	peers   []*peer    // by rank; this rank's own is never connected
-	failure *failure   // the first, or nil
-	closing bool
-	dead    func(rank int) bool // see grace.AskDead; may be nil
-	linked  bool                // all ranks are connected: Connect has succeeded
-	early   *watch.Fact         // the first connection that broke before that, or nil
-	parting bool                // all ranks close the group, and nobody turns to another
+	mu       sync.Mutex // guards what follows, and the peers
+	peers    []*peer    // by rank; this rank's own is never connected
+	failure  *failure   // the first, or nil
+	closing  bool
+	dead     func(rank int) bool // see grace.AskDead; may be nil
+	linked   bool                // all ranks are connected: Connect has succeeded
+	early    *watch.Fact         // the first connection that broke before that, or nil
+	allLeave bool                // all ranks close the group, and nobody turns to another
 	// verifying means that verify runs, unsettled that it must look again.
 	verifying, unsettled bool
 }

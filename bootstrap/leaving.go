@@ -52,7 +52,7 @@ func (b *Bootstrap) noteLost(p *peer) {
 // rehook connects this rank to the one from which it receives news, if it is not.
 // The caller holds b.mu.
 func (b *Bootstrap) rehook() {
-	if b.closing || b.failure != nil && b.over == nil || !b.linked || b.parting {
+	if b.closing || b.failure != nil && b.over == nil || !b.linked || b.allLeave {
 		return
 	}
 	if b.over != nil { // who listens to whom, both ends find out by themselves, also where the group has failed

@@ -154,7 +154,7 @@ func (b *Bootstrap) serve(c *conn) {
 		}
 		why := b.failureOf(c.peer.rank, text)
 		if own, ok := c.nc.(*carried); ok {
-			b.wg.Go(func() { own.lastWords(failed(why)) }) // the peer does not see that its connection is broken
+			b.wg.Go(func() { own.sendLast(failed(why)) }) // the peer does not see that its connection is broken
 		}
 		if !b.tooEarly(why) {
 			b.fail(why)
@@ -200,7 +200,7 @@ func (b *Bootstrap) handle(c *conn, f frame) error {
 	case frameGoodbye:
 		if f.tag > 0 {
 			b.mu.Lock()
-			b.parting = true
+			b.allLeave = true
 			b.mu.Unlock()
 		}
 		b.noteLeft(p.rank, "it said goodbye")

@@ -130,7 +130,7 @@ func (b *Bootstrap) tellOthers() {
 	var sent sync.WaitGroup
 	for _, p := range b.peers {
 		if p.rank != b.rank && !p.left && len(p.conns) == 0 {
-			sent.Go(func() { newCarried(b.over, p.rank).lastWords(last...) })
+			sent.Go(func() { newCarried(b.over, p.rank).sendLast(last...) })
 		}
 	}
 	b.mu.Unlock()
@@ -189,15 +189,15 @@ func (c *carried) CloseWrite() error {
 	return c.over.Send(c.ctx, c.peer, frameTag, []byte{carriedLast})
 }
 
-// lastWords sends frames where writing has failed, or was not tried, in place of what was being written.
-func (c *carried) lastWords(f ...frame) {
+// sendLast sends frames where writing has failed, or was not tried, in place of what was being written.
+func (c *carried) sendLast(f ...frame) {
 	ctx, cancel := context.WithTimeout(context.Background(), abortPatience)
 	defer cancel()
-	words := []byte{carriedLast}
+	last := []byte{carriedLast}
 	for _, f := range f {
-		words = append(words, f.encode()...)
+		last = append(last, f.encode()...)
 	}
-	_ = c.over.Send(ctx, c.peer, frameTag, words) // one that is dead needs no news
+	_ = c.over.Send(ctx, c.peer, frameTag, last) // one that is dead needs no news
 }
 
 // SetDeadline has all calls end at a time. After that they always do.

@@ -8,7 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// Two groups are told one port. The second cannot form while the first has it, and says so on
+// Two groups have one port. The second cannot form while the first has it, and says so on
 // each of its ranks; the first notices nothing.
 func TestTwoGroupsOnOnePort(t *testing.T) {
 	noLeaks(t)

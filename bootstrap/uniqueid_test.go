@@ -39,7 +39,7 @@ func TestUniqueIDRoundTrip(t *testing.T) {
 		t.Error("two ids share a group number or a secret")
 	}
 	if (UniqueID{}).String() != "" || !(UniqueID{}).IsZero() || id.IsZero() {
-		t.Error("the zero id is not told apart")
+		t.Error("the zero id is taken for another")
 	}
 }
 
