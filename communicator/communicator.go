@@ -46,8 +46,8 @@ type Options struct {
 	// take it for stopped, and fail the group. Each rank's process gives one every 20
 	// milliseconds, whatever its kernels and calls wait for; a debugger that holds the
 	// process stops that too. 0 means 5 seconds, less than 0 for ever; at least 100
-	// milliseconds. A rank of this host whose process has ended is known of without it. [Join] uses the variable MSCCLGO_HEARTBEAT_TIMEOUT instead if it is
-	// set: a duration such as 20s, or off.
+	// milliseconds. That a rank of this host has ended is known without it. [Join] uses the
+	// variable MSCCLGO_HEARTBEAT_TIMEOUT instead if it is set: a duration such as 20s, or off.
 	HeartbeatTimeout time.Duration
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
 	// same on all ranks; see [Communicator.Group]. Group, HostGroup and the runners of package

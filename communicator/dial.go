@@ -57,8 +57,9 @@ func (k *call) unlessDialFails(ctx context.Context, lower int) (taking context.C
 }
 
 // connectInVain makes the connections that higher ranks may wait for, of a rank whose part has failed, perhaps
-// as its context has ended. A rank that it cannot reach, as a firewall drops what it sends, it tells that. These ranks would wait until their time is up, and the others for them, who then take the
-// blame. The caller closes what it returns once it has told all ranks of its failure, or has left the call.
+// as its context has ended. A rank that it cannot reach, as a firewall drops what it sends, hears that. These ranks
+// would wait until their time is up, and the others for them, who then take the blame. The caller closes what it
+// returns once all ranks know of its failure, or it has left the call.
 func (c *Communicator) connectInVain(ctx context.Context, k *call, dials []dial) (made []*connection.Connection) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc

@@ -43,8 +43,8 @@ func (t *tracer) failed() {
 	}()
 }
 
-// settled waits until the file of a failure is written, if there is one. A program that is
-// told of the failure may end at once.
+// settled waits until the file of a failure is written, if there is one. A program that
+// hears of the failure may end at once.
 func (t *tracer) settled() {
 	if t == nil {
 		return
