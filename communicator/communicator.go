@@ -166,14 +166,13 @@ type Communicator struct {
 	ownsDevice bool
 
 	mu         sync.Mutex
-	retiring   bool              // Reform is ending the group's part, or could not
-	group      *group            // made by the first call of Group
-	local      *group            // made by the first call of HostGroup
-	runners    *group            // made by the first call of RunnersGroup
-	begun      uint64            // collective calls so far
-	channels   uint32            // channels so far
-	names      map[uint32]string // of channels that have one
-	blocks     map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
+	retiring   bool                   // Reform is ending the group's part, or could not
+	group      *group                 // made by the first call of Group
+	local      *group                 // made by the first call of HostGroup
+	runners    *group                 // made by the first call of RunnersGroup
+	begun      uint64                 // collective calls so far
+	channels   uint32                 // channels so far
+	named      map[uint32]channelName // the channels that have a name, or are for other blocks than 0
 	owned      []func() error
 	leftOpen   []func() error // close what other ranks may use; see call.giveUp
 	leftClosed bool           // these are closed, and what afterwards does has ended

@@ -285,7 +285,8 @@ func (o *observer) waitOf(channel, peer int) watch.Wait {
 	case devicecode.MessageChannel:
 		w.Kind = watch.Message
 	default:
-		w.Channel, w.Name, w.Index = uint32(channel), o.c.nameOf(uint32(channel)), o.c.blockOf(uint32(channel))
+		named := o.c.nameOf(uint32(channel))
+		w.Channel, w.Name, w.Index = uint32(channel), named.name, named.block
 	}
 	return w
 }

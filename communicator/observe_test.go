@@ -363,7 +363,7 @@ func TestNotes(t *testing.T) {
 	all, clock := observers(0)
 	o := all[0]
 	o.setHostRanks([]int{0, 7})
-	o.c.names = map[uint32]string{5: "gather"}
+	o.c.named = map[uint32]channelName{5: {name: "gather"}}
 	notes := &deviceNotes{}
 	waits := func() string {
 		o.tick(func() *deviceNotes { return notes })

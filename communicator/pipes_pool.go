@@ -124,22 +124,22 @@ func (p *pipePool) give(one span) {
 
 // peer returns a peer's pool, which is imported once. No lock is held meanwhile, as the peer may take its time.
 func (p *pipePool) peer(ctx context.Context, op string, rank int, description []byte) (*registeredmem.Memory, error) {
-	if m, err := p.known(op, rank, description); m != nil || err != nil {
+	if m, err := p.kept(op, rank, description, nil); m != nil || err != nil {
 		return m, err
 	}
 	m, err := p.load(ctx, description)
 	if err != nil {
 		return nil, err
 	}
-	first, err := p.know(op, rank, &peerPool{description, m})
+	first, err := p.kept(op, rank, description, m)
 	if first != m {
 		err = errors.Join(err, m.Close())
 	}
 	return first, err
 }
 
-// known returns what is mapped of a peer's pool, or nil.
-func (p *pipePool) known(op string, rank int, description []byte) (*registeredmem.Memory, error) {
+// kept returns what is mapped of a peer's pool, or nil. If that is nil it keeps what was imported now, unless that is nil.
+func (p *pipePool) kept(op string, rank int, description []byte, imported *registeredmem.Memory) (*registeredmem.Memory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -148,24 +148,13 @@ func (p *pipePool) known(op string, rank int, description []byte) (*registeredme
 	if one := p.peers[rank]; one != nil && bytes.Equal(one.description, description) {
 		return one.memory, nil
 	}
-	return nil, nil
-}
-
-// know keeps what was imported of a peer's pool, and returns that, or what another call has imported before.
-func (p *pipePool) know(op string, rank int, one *peerPool) (*registeredmem.Memory, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, p.over(op)
+	if imported != nil {
+		if p.peers == nil {
+			p.peers = map[int]*peerPool{}
+		}
+		p.peers[rank] = &peerPool{description, imported}
 	}
-	if first := p.peers[rank]; first != nil && bytes.Equal(first.description, one.description) {
-		return first.memory, nil
-	}
-	if p.peers == nil {
-		p.peers = map[int]*peerPool{}
-	}
-	p.peers[rank] = one
-	return one.memory, nil
+	return imported, nil
 }
 
 // close frees the memory, and what is mapped of the peers'. It may be called twice.

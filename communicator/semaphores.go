@@ -25,7 +25,7 @@ type semaphores struct {
 	own      []piece                 // of channel i to rank r: own[index(i, r)]
 	memories []*registeredmem.Memory // imported or registered for these channels only
 	name     string                  // of the channels, or ""
-	numbers  []uint32                // of the channels that Communicator.names or blocks has
+	numbers  []uint32                // of the channels that Communicator.named has
 	call     uint64                  // that makes them, the same on all ranks
 }
 
@@ -147,41 +147,32 @@ func (s *semaphores) number(i, block int) uint32 {
 	defer c.mu.Unlock()
 	c.channels++
 	c.tracer.channel(c.channels, s.call, i, s.name)
-	if s.name != "" {
-		if c.names == nil {
-			c.names = map[uint32]string{}
-		}
-		c.names[c.channels] = s.name
-	}
-	if block > 0 {
-		if c.blocks == nil {
-			c.blocks = map[uint32]uint16{}
-		}
-		c.blocks[c.channels] = uint16(block)
-	}
 	if s.name != "" || block > 0 {
+		if c.named == nil {
+			c.named = map[uint32]channelName{}
+		}
+		c.named[c.channels] = channelName{s.name, block}
 		s.numbers = append(s.numbers, c.channels)
 	}
 	return c.channels
 }
 
-// nameOf returns the name of a channel, or "".
-func (c *Communicator) nameOf(number uint32) string {
+// channelName is what a channel is called, and for the blocks of which number it is.
+type channelName struct {
+	name  string // or ""
+	block int
+}
+
+// nameOf returns the name of a channel.
+func (c *Communicator) nameOf(number uint32) channelName {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.names[number]
+	return c.named[number]
 }
 
 // channelName returns how errors name a channel.
 func (c *Communicator) channelName(number uint32) string {
-	return watch.Channel(number, c.nameOf(number))
-}
-
-// blockOf returns for the blocks of which number a channel is.
-func (c *Communicator) blockOf(number uint32) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return int(c.blocks[number])
+	return watch.Channel(number, c.nameOf(number).name)
 }
 
 // close frees everything. It may be called twice.
@@ -195,8 +186,7 @@ func (s *semaphores) close() error {
 	}
 	s.c.mu.Lock()
 	for _, n := range s.numbers {
-		delete(s.c.names, n)
-		delete(s.c.blocks, n)
+		delete(s.c.named, n)
 	}
 	s.c.mu.Unlock()
 	s.memories, s.own, s.numbers = nil, nil, nil
