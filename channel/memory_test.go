@@ -103,7 +103,7 @@ func TestWrongMemoryEnds(t *testing.T) {
 	if _, err := channel.NewMemoryChannel(nil, ends[0].remote, ends[0].local, nil); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no semaphore: %v", err)
 	}
-	if _, err := channel.NewPortChannel(nil, channel.NumberedMemory{}, channel.NumberedMemory{}); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, err := channel.NewPortChannel(nil, nil, nil, 0, 0); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("a port channel of nothing: %v", err)
 	}
 	packets, err := ends[0].inbox.Device().Alloc(8)

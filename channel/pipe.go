@@ -7,6 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -116,12 +117,10 @@ type Pipe struct {
 	config    PipeConfig
 	semaphore *semaphore.Device2Device
 	port      *PortChannel
-	numbers   PipeNumbers
+	buffer    uint16 // id of config.Buffer in the service of the port
+	source    uint16 // likewise
 	closed    bool
 }
-
-// PipeNumbers are the ids of a pipe's memories in the service of its port.
-type PipeNumbers struct{ Buffer, Source uint16 }
 
 // NewMemoryPipe returns an end whose messages are written by threads. It zeroes this end's
 // control words, so both ends must be made before either is used. All stays the caller's and
@@ -151,14 +150,14 @@ func NewMemoryPipe(s *semaphore.Device2Device, c PipeConfig) (*Pipe, error) {
 }
 
 // NewPortPipe returns an end whose messages are moved by the hosts. The port is between the
-// memories of the two ends; numbers are the ids of the config's other memories in the
+// memories of the two ends; buffer and source are the ids of the config's other memories in the
 // service. Most programs call proxyservice.ProxyService.Pipe. It zeroes this end's control
 // words, so both ends must be made, or prepared, before either is used. All stays the caller's and must
 // outlive the pipe.
 //
 // Errors: ErrInvalid when the port is nil, or is not between the ends' memories, for
 // wrong sizes and ends that do not lie in memory of the two ranks.
-func NewPortPipe(p *PortChannel, c PipeConfig, numbers PipeNumbers) (*Pipe, error) {
+func NewPortPipe(p *PortChannel, c PipeConfig, buffer, source uint16) (*Pipe, error) {
 	const op = "channel: make a pipe"
 	if p == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the port is nil")
@@ -170,10 +169,10 @@ func NewPortPipe(p *PortChannel, c PipeConfig, numbers PipeNumbers) (*Pipe, erro
 	if err := c.check(op, c.Bytes(), c.Bytes()); err != nil {
 		return nil, err
 	}
-	if p.src.Memory != c.Own.Memory || p.dst.Memory != c.Peer.Memory {
+	if p.src != c.Own.Memory || p.dst != c.Peer.Memory {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the port is between %v and %v, the ends are in %v and %v", p.src, p.dst, c.Own.Memory, c.Peer.Memory).At(c.Own.Memory.Rank(), c.Peer.Memory.Rank())
 	}
-	return newPipe(&Pipe{config: c, port: p, numbers: numbers})
+	return newPipe(&Pipe{config: c, port: p, buffer: buffer, source: source})
 }
 
 // PreparePort does what NewPortPipe does but for the port: it checks the config, and zeroes this end's control
@@ -274,14 +273,14 @@ func (p *Pipe) Handle() devicecode.Pipe {
 	}
 	h.Slots = h.Control + gpu.Ptr(c.ControlBytes())
 	if c.Sends {
-		h.Flags |= devicecode.PipeSends
+		h.Flags |= layout.PipeSends
 	}
 	if c.LotSlots > 0 {
-		h.Flags |= devicecode.PipeBorrows
+		h.Flags |= layout.PipeBorrows
 		h.Pool, h.LotSlots = c.Own.Memory.Buffer().Ptr(), uint32(c.LotSlots)
 	}
 	if c.Buffer != nil {
-		h.Flags |= devicecode.PipePosts
+		h.Flags |= layout.PipePosts
 		h.BufferSize = c.Buffer.Size()
 		if b := c.Buffer.Buffer(); b != nil {
 			h.Buffer = b.Ptr()
@@ -295,10 +294,10 @@ func (p *Pipe) Handle() devicecode.Pipe {
 		}
 		return h
 	}
-	h.Flags |= devicecode.PipeByPort
+	h.Flags |= layout.PipeByPort
 	h.Port = p.port.Handle()
 	h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: h.Port.Base.Semaphore.Inbound, Watch: h.Port.Base.Semaphore.Watch}
-	h.BufferNumber, h.SourceNumber = uint32(p.numbers.Buffer), uint32(p.numbers.Source)
+	h.BufferNumber, h.SourceNumber = uint32(p.buffer), uint32(p.source)
 	if c.Source != nil {
 		h.Source, h.SourceSize = c.Source.Buffer().Ptr(), c.Source.Size()
 	}
@@ -318,17 +317,17 @@ func (p *Pipe) Close() error {
 		return nil
 	}
 	p.closed = true
-	words, err := b.Slice(c.Own.Offset, uint64(unsafe.Sizeof(devicecode.PipeControl{})))
+	words, err := b.Slice(c.Own.Offset, uint64(unsafe.Sizeof(layout.PipeControl{})))
 	if err != nil {
 		return err
 	}
-	now := []devicecode.PipeControl{{}}
+	now := []layout.PipeControl{{}}
 	if err := gpu.CopyOut(now, words); err != nil {
 		return err
 	}
 	switch {
-	case !c.Sends && now[0].Posted != 0 && now[0].Posting[0]&devicecode.PipeLot != 0:
-		return c.Pool.giveBack(now[0].Posting[0] &^ devicecode.PipeLot)
+	case !c.Sends && now[0].Posted != 0 && now[0].Posting[0]&layout.PipeLot != 0:
+		return c.Pool.giveBack(now[0].Posting[0] &^ layout.PipeLot)
 	case c.Sends && now[0].Lot != 0:
 		return c.Pool.giveBack(now[0].Lot)
 	}

@@ -6,19 +6,19 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 const (
 	// MaxPipeLot is how many slots of a lot a message borrows at most.
-	MaxPipeLot = devicecode.MaxPipeLot
+	MaxPipeLot = layout.MaxPipeLot
 	// MaxPipeLots is how many lots a pool has at most.
 	MaxPipeLots = 1 << 12
 	// mostLotBytes is what lots have fewer bytes than in all: kernels count these in 32 bits, by PipeAlign.
 	mostLotBytes = PipeAlign << 32
-	poolHeader   = uint64(unsafe.Sizeof(devicecode.PipePool{}))
+	poolHeader   = uint64(unsafe.Sizeof(layout.PipePool{}))
 )
 
 // PipePool is memory of this rank for the ends of pipes, with lots at its end: pieces that messages
@@ -26,7 +26,7 @@ const (
 type PipePool struct {
 	memory *registeredmem.Memory
 	head   uint64
-	layout devicecode.PipePool
+	layout layout.PipePool
 
 	mu       sync.Mutex
 	returned uint64 // the count in the memory, which kernels only read
@@ -67,10 +67,10 @@ func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool,
 	if !ok {
 		return nil, invalid("%d lots of %d bytes do not fit in %v", lots, lotBytes, m)
 	}
-	p := &PipePool{memory: m, head: begin, layout: devicecode.PipePool{
+	p := &PipePool{memory: m, head: begin, layout: layout.PipePool{
 		Lots: uint64(lots), First: end, LotBytes: lotBytes,
 	}}
-	if err := gpu.CopyIn(m.Buffer(), []devicecode.PipePool{p.layout}); err != nil {
+	if err := gpu.CopyIn(m.Buffer(), []layout.PipePool{p.layout}); err != nil {
 		return nil, err
 	}
 	words, err := m.Buffer().Slice(poolHeader, 8*uint64(lots))
@@ -126,7 +126,7 @@ func (p *PipePool) LotSlots(slots int, slotBytes uint64) int {
 //
 // Errors: ErrInvalid if the memory is closed.
 func (p *PipePool) Stats() (PipePoolStats, error) {
-	now := []devicecode.PipePool{{}}
+	now := []layout.PipePool{{}}
 	if err := gpu.CopyOut(now, p.memory.Buffer()); err != nil {
 		return PipePoolStats{}, err
 	}

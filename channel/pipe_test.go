@@ -419,7 +419,7 @@ func TestWrongPipeEnds(t *testing.T) {
 	if _, err := channel.NewMemoryPipe(nil, good()); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no semaphore: %v", err)
 	}
-	if _, err := channel.NewPortPipe(nil, good(), channel.PipeNumbers{}); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, err := channel.NewPortPipe(nil, good(), 0, 0); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no port: %v", err)
 	}
 	wrong := good()

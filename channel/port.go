@@ -34,9 +34,9 @@ type BasePortChannel struct {
 }
 
 // NewBasePortChannel returns an end for a service that serves the ring. number is the
-// channel's in the service. progress is the address of a devicecode.PortProgress of the
+// channel's in the service. progress is the address of a PortProgress (port_channel.cuh) of the
 // semaphore's connection, pinned, which the service keeps. queue is that of a
-// devicecode.PortQueue of the connection, or 0 if kernels may ask for any number of
+// PortQueue (port_channel.cuh) of the connection, or 0 if kernels may ask for any number of
 // operations before the first is queued. Most programs call
 // proxyservice.ProxyService.BasePortChannel.
 func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, number uint16, progress, queue gpu.Ptr, direct Direct) *BasePortChannel {
@@ -59,25 +59,21 @@ func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
 	return h
 }
 
-// NumberedMemory is a memory with its id in the service that serves the ring.
-type NumberedMemory struct {
-	*registeredmem.Memory
-	ID uint16
-}
-
 // PortChannel is one end of a channel between two memories.
 type PortChannel struct {
 	base     *BasePortChannel
-	dst, src NumberedMemory
+	dst, src *registeredmem.Memory
+	to, from uint16 // their ids in the service
 }
 
-// NewPortChannel returns an end between the peer's memory dst and this rank's src.
+// NewPortChannel returns an end between the peer's memory dst and this rank's src, which have the
+// ids to and from in the service. Most programs call proxyservice.ProxyService.PortChannel.
 //
 // Errors: ErrInvalid when dst is not the semaphore's peer's or src not this
 // rank's, one of the three is nil, or a memory is in another registry than the semaphore's connection; ErrUnsupported when the connection does not reach dst.
-func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChannel, error) {
+func NewPortChannel(base *BasePortChannel, dst, src *registeredmem.Memory, to, from uint16) (*PortChannel, error) {
 	const op = "channel: new PortChannel"
-	if base == nil || dst.Memory == nil || src.Memory == nil {
+	if base == nil || dst == nil || src == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the channel that it is based on or a memory is nil")
 	}
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
@@ -97,7 +93,7 @@ func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChanne
 	case !dst.Transports().Has(transport):
 		return nil, fail(mscclgo.ErrUnsupported, "the connection is over %v, and %v is reached over %v", transport, dst, dst.Transports())
 	}
-	return &PortChannel{base: base, dst: dst, src: src}, nil
+	return &PortChannel{base: base, dst: dst, src: src, to: to, from: from}, nil
 }
 
 // Handle returns what kernels use.
@@ -106,8 +102,8 @@ func (c *PortChannel) Handle() devicecode.PortChannel {
 		Base:       c.base.Handle(),
 		RemoteSize: c.dst.Size(),
 		LocalSize:  c.src.Size(),
-		Dst:        uint32(c.dst.ID),
-		Src:        uint32(c.src.ID),
+		Dst:        uint32(c.to),
+		Src:        uint32(c.from),
 	}
 	remote, local := c.dst.Buffer(), c.src.Buffer()
 	if remote != nil && local != nil && h.Base.PeerSent != 0 {

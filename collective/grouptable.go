@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // The constants of group.cu.
@@ -233,7 +234,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 		return errors.Join(err, box.Buffer.Close())
 	}
 	handle := r.group
-	handle.Watch.Channel = devicecode.MessageChannel
+	handle.Watch.Channel = layout.MessageChannel
 	g.handle, g.shared = handle, box.peers()
 	g.box, g.tables = box, append([]*gpu.Buffer{table}, g.tables...)
 	g.plan = &plan{r: r, first: callKey{kind: inGroups}}

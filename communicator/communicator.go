@@ -107,8 +107,8 @@ type Options struct {
 	// connections. nil discards them.
 	Logger *slog.Logger
 
-	process *registeredmem.Process // of the ranks of RunTogether, else nil
-	branch  *branch                // of a group that was split from another, else nil
+	process *inside.Process[*registeredmem.Registry] // of the ranks of RunTogether, else nil
+	branch  *branch                                  // of a group that was split from another, else nil
 }
 
 // fill sets the defaults.
@@ -340,10 +340,11 @@ func (c *Communicator) build(op string) error {
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
 		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
-		Host: c.options.Host, Failed: c.boot.Done(), Process: c.options.process,
+		Host: c.options.Host, Failed: c.boot.Done(),
 	}); err != nil {
 		return err
 	}
+	c.registry.Internal().JoinProcess(c.options.process)
 	c.failure.stops(c.registry.Internal().Failed())
 	c.registry.Internal().WhenShort(c.options.Timeout/shortShare, c.short)
 	if c.options.Trace != "" {

@@ -39,8 +39,8 @@ type failure struct {
 
 // The channel numbers of waits that belong to no channel. For the host group and the
 // one of runners, the peer is an index into the host's ranks; for a ring of triggers, this rank. A wait for room in
-// the queue to a peer has devicecode.RoomChannel, one for a send or receive
-// devicecode.MessageChannel.
+// the queue to a peer has layout.RoomChannel, one for a send or receive
+// layout.MessageChannel.
 const (
 	groupChannel     = 0
 	hostGroupChannel = 1<<31 - 1

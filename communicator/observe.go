@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -205,7 +206,7 @@ func (o *observer) readNotes(notes *deviceNotes, now time.Time) {
 		if n == o.notes.waits[i] {
 			continue
 		}
-		_, _, _, timedOut := devicecode.ParseWaitNote(n.What)
+		_, _, _, timedOut := layout.ParseWaitNote(n.What)
 		what := n.What &^ (1 << 63)
 		w := o.waits[what]
 		if w == nil {
@@ -258,7 +259,7 @@ func (o *observer) endless(now time.Time) (watch.Verdict, bool) {
 
 // noted returns a wait as it was when its note was last read. The caller holds mu.
 func (o *observer) noted(what uint64, known *deviceWait) watch.Wait {
-	channel, peer, block, _ := devicecode.ParseWaitNote(what)
+	channel, peer, block, _ := layout.ParseWaitNote(what)
 	w := o.waitOf(channel, peer)
 	w.Block, w.Ended, w.For = block, known.timedOut, known.lasted
 	if w.Kind == watch.Signal {
@@ -280,9 +281,9 @@ func (o *observer) waitOf(channel, peer int) watch.Wait {
 		}
 	case ringChannel:
 		w.Kind = watch.Ring
-	case devicecode.RoomChannel:
+	case layout.RoomChannel:
 		w.Kind = watch.Room
-	case devicecode.MessageChannel:
+	case layout.MessageChannel:
 		w.Kind = watch.Message
 	default:
 		named := o.c.nameOf(uint32(channel))

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -69,7 +70,7 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 	}
 	var err error
 	var zeros *gpu.Buffer
-	if l.still, zeros, err = handles(c, []devicecode.PipeControl{{}}); err != nil {
+	if l.still, zeros, err = handles(c, []layout.PipeControl{{}}); err != nil {
 		return err
 	}
 	number := l.closed.number(0, 0)
@@ -78,9 +79,9 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 			l.peers[e.peer] = &turns{turn: make(chan bool, 1)}
 		}
 		h := &values[at]
-		h.Flags = devicecode.PipeUnopened
+		h.Flags = layout.PipeUnopened
 		if e.sends {
-			h.Flags |= devicecode.PipeSends | devicecode.PipePosts // so that it waits before it writes
+			h.Flags |= layout.PipeSends | layout.PipePosts // so that it waits before it writes
 		}
 		h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: zeros.Ptr(), Outbound: zeros.Ptr(), Watch: c.watch(e.peer, number)}
 		h.Control, h.SlotBytes, h.SlotCount = zeros.Ptr(), o.Size.SlotBytes, uint32(o.Size.Slots)

@@ -384,7 +384,7 @@ func (p *PortChannels) connectAll(ctx context.Context, k *call, local, inbox *gp
 // try returns the error that a channel will have, so that all ranks hear of it.
 func (p *PortChannels) try(w *waitingChannel) error {
 	base := channel.NewBasePortChannel(nil, w.semaphore, 0, 0, 0, channel.HostOnly)
-	_, err := channel.NewPortChannel(base, channel.NumberedMemory{Memory: w.to}, channel.NumberedMemory{Memory: p.mine})
+	_, err := channel.NewPortChannel(base, w.to, p.mine, 0, 0)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -111,7 +112,7 @@ func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank fun
 	// Ranks of one process are stopped together, so none is silent to another. If hundreds have
 	// few cores, some may have none for seconds.
 	o.HeartbeatTimeout = -1
-	o.process = new(registeredmem.Process)
+	o.process = new(inside.Process[*registeredmem.Registry])
 	if o.Threads == nil && len(devices) > fewRanks {
 		o.Threads = new(proxyservice.Threads)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
@@ -130,9 +131,9 @@ func (b *checkBed) misuses() []misuse {
 		{"peers", flat(1, 1), []any{group, uint32(0), uint32(1)}, "receive of a packet from rank 0 by rank 0 of a group of 2", "inboxes.receive(", -1},
 		{"peers", flat(1, 1), []any{group, uint32(2), uint32(1)}, "receive of a packet from rank 2 by rank 0 of a group of 2", "inboxes.receive(", -1},
 		{"memories", flat(1, 1), []any{memory}, "of(2) of a PeerMemory of 2 ranks", "memory.of", -1},
-		{"pipes", flat(1, 32), []any{pipe(devicecode.PipeSends | devicecode.PipeUnopened), uint32(0)}, "send to rank 2 by a pipe that is not open: the host opens it before the launch", "pipe.send", 2},
-		{"pipes", flat(1, 32), []any{pipe(devicecode.PipeSends), uint32(1)}, "receive by the sending end of a pipe to rank 2", "pipe.recvReduce", 2},
-		{"pipes", flat(1, 32), []any{pipe(devicecode.PipeSends | devicecode.PipePosts), uint32(2)}, "receive by the sending end of a pipe to rank 2", "pipe.post", 2},
+		{"pipes", flat(1, 32), []any{pipe(layout.PipeSends | layout.PipeUnopened), uint32(0)}, "send to rank 2 by a pipe that is not open: the host opens it before the launch", "pipe.send", 2},
+		{"pipes", flat(1, 32), []any{pipe(layout.PipeSends), uint32(1)}, "receive by the sending end of a pipe to rank 2", "pipe.recvReduce", 2},
+		{"pipes", flat(1, 32), []any{pipe(layout.PipeSends | layout.PipePosts), uint32(2)}, "receive by the sending end of a pipe to rank 2", "pipe.post", 2},
 		{"through", flat(1, 1), []any{channel, uint64(160112)}, "put of 1 bytes at 160112 to rank 2, whose buffer has 160112", "sendByte(channel, at", 2},
 		{"longest", flat(1, 1), []any{group}, "block (0,0,0), thread (0,0,0): 0123456789", "detail::fault", -1},
 		{"elsewhere", flat(257, 1), []any{group}, "barrier of a group in a grid", "; at " + strings.Repeat("0123456789", 7)[9:] + ".cu:40000", -1},

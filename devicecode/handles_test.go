@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -35,17 +36,17 @@ var handles = []struct {
 	{devicecode.Group{}, "group.cuh", "GroupHandle"},
 	{devicecode.PeerMemory{}, "group.cuh", "PeerMemory"},
 	{devicecode.Fifo{}, "fifo.cuh", "FifoHandle"},
-	{devicecode.FifoState{}, "fifo.cuh", "FifoState"},
+	{layout.FifoState{}, "fifo.cuh", "FifoState"},
 	{devicecode.Host2DeviceSemaphore{}, "host_semaphore.cuh", "Host2DeviceSemaphoreHandle"},
-	{devicecode.PortState{}, "port_channel.cuh", "PortState"},
-	{devicecode.PortProgress{}, "port_channel.cuh", "PortProgress"},
-	{devicecode.PortQueue{}, "port_channel.cuh", "PortQueue"},
+	{layout.PortState{}, "port_channel.cuh", "PortState"},
+	{layout.PortProgress{}, "port_channel.cuh", "PortProgress"},
+	{layout.PortQueue{}, "port_channel.cuh", "PortQueue"},
 	{devicecode.BasePortChannel{}, "port_channel.cuh", "BasePortChannelHandle"},
 	{devicecode.PortChannel{}, "port_channel.cuh", "PortChannelHandle"},
-	{devicecode.PipeControl{}, "pipe.cuh", "PipeControl"},
+	{layout.PipeControl{}, "pipe.cuh", "PipeControl"},
 	{devicecode.Pipe{}, "pipe.cuh", "PipeHandle"},
 	{devicecode.PipeSet{}, "pipe.cuh", "PipeSet"},
-	{devicecode.PipePool{}, "pipe_pool.cuh", "PipePool"},
+	{layout.PipePool{}, "pipe_pool.cuh", "PipePool"},
 }
 
 // traceEvent is a native.Event by the names of the header.
@@ -61,8 +62,8 @@ var constants = []struct {
 	{devicecode.RanksByValue, "config.cuh", "kRanksByValue"},
 	{devicecode.MaxBlocks, "config.cuh", "kMaxBlocks"},
 	{devicecode.WaitNotes, "wait.cuh", "kWaitNotes"},
-	{devicecode.PortWaiting, "port_channel.cuh", "kPortWaiting"},
-	{devicecode.RoomChannel, "port_channel.cuh", "kRoomChannel"},
+	{layout.PortWaiting, "port_channel.cuh", "kPortWaiting"},
+	{layout.RoomChannel, "port_channel.cuh", "kRoomChannel"},
 	{uint64(devicecode.WaitDone), "wait.cuh", "WaitResult::Done"},
 	{uint64(devicecode.WaitTimedOut), "wait.cuh", "WaitResult::TimedOut"},
 	{uint64(devicecode.WaitAborted), "wait.cuh", "WaitResult::Aborted"},
@@ -77,13 +78,13 @@ var constants = []struct {
 	{devicecode.PortStore, "port_channel.cuh", "kStore"},
 	{devicecode.PortAdd, "port_channel.cuh", "kAdd"},
 	{devicecode.PortExchange, "port_channel.cuh", "kExchange"},
-	{devicecode.PipeSends, "pipe.cuh", "kPipeSends"},
-	{devicecode.PipeByPort, "pipe.cuh", "kPipeByPort"},
-	{devicecode.PipePosts, "pipe.cuh", "kPipePosts"},
-	{devicecode.PipeBorrows, "pipe.cuh", "kPipeBorrows"},
-	{devicecode.PipeUnopened, "pipe.cuh", "kPipeUnopened"},
-	{devicecode.MaxPipeLot, "pipe.cuh", "kMaxPipeLot"},
-	{devicecode.PipeLot, "pipe.cuh", "kPipeLot"},
+	{layout.PipeSends, "pipe.cuh", "kPipeSends"},
+	{layout.PipeByPort, "pipe.cuh", "kPipeByPort"},
+	{layout.PipePosts, "pipe.cuh", "kPipePosts"},
+	{layout.PipeBorrows, "pipe.cuh", "kPipeBorrows"},
+	{layout.PipeUnopened, "pipe.cuh", "kPipeUnopened"},
+	{layout.MaxPipeLot, "pipe.cuh", "kMaxPipeLot"},
+	{layout.PipeLot, "pipe.cuh", "kPipeLot"},
 }
 
 // offset returns the expression for a field's offset, at some address, as NVRTC has

@@ -37,6 +37,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -86,7 +87,7 @@ type Options struct {
 // other methods for any.
 type Ring struct {
 	pinned *gpu.Buffer // the tail and a status, in their own line; the payloads; the entries; the words
-	device *gpu.Buffer // a devicecode.FifoState, then the device words
+	device *gpu.Buffer // a layout.FifoState, then the device words
 	words  int
 	watch  devicecode.Watch
 
@@ -101,7 +102,7 @@ type Ring struct {
 // The pinned memory begins with the tail, in a line of its own. The payloads, the entries
 // and the words follow, and the status of a ring that has one of its own.
 const (
-	stateBytes  = int(unsafe.Sizeof(devicecode.FifoState{}))
+	stateBytes  = int(unsafe.Sizeof(layout.FifoState{}))
 	lineBytes   = 128 // a device's cache line: payloads begin at one
 	statusAlign = 16  // of a devicecode.GroupStatus
 )

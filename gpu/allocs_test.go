@@ -71,6 +71,15 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, launch); n >= 1 {
 		t.Errorf("a launch allocates %v times", n)
 	}
+	packed := make([]byte, k.bytes)
+	if n := testing.AllocsPerRun(1000, func() {
+		in := s.Internal()
+		if _, err := in.Enter("try"); err != nil || in.Capture() != 0 || in.Usable("try") != nil || k.Internal().LaunchPacked(s, cfg, packed) != nil {
+			t.Fatal("a call failed")
+		}
+	}); n >= 1 {
+		t.Errorf("calls of other packages of this module allocate %v times", n)
+	}
 	s.outside.Store(true)
 	if n := testing.AllocsPerRun(1000, launch); n >= 1 {
 		t.Errorf("a launch on a stream that other code has allocates %v times", n)

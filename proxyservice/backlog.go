@@ -9,12 +9,12 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // backlogSize is how many triggers of a connection may wait for its transport, besides
 // those in the transport's own queue. Kernels push no more.
-const backlogSize = devicecode.PortWaiting
+const backlogSize = layout.PortWaiting
 
 // backlog holds the triggers of a connection that cannot be queued without waiting, in
 // order. A goroutine, which lives as long as there are any, queues them, and waits. While

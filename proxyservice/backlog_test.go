@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -256,8 +257,8 @@ func TestStuckPeer(t *testing.T) {
 	status := (*devicecode.GroupStatus)(unsafe.Pointer(&ranks[0].status.Bytes()[0]))
 	eventually(t, "a kernel tells what it waits for", func() bool {
 		for i := range status.Notes {
-			channel, peer, _, _ := devicecode.ParseWaitNote(atomic.LoadUint64(&status.Notes[i].What))
-			if channel == devicecode.RoomChannel && peer == 1 {
+			channel, peer, _, _ := layout.ParseWaitNote(atomic.LoadUint64(&status.Notes[i].What))
+			if channel == layout.RoomChannel && peer == 1 {
 				return true
 			}
 		}

@@ -414,7 +414,7 @@ func TestClosedService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = channel.NewPortChannel(base, channel.NumberedMemory{Memory: known}, channel.NumberedMemory{Memory: foreign})
+	_, err = channel.NewPortChannel(base, known, foreign, 0, 0)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in another registry than the semaphore's connection")
 	if err := r.service.Close(); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/relay"
@@ -42,7 +43,7 @@ func newRemote(t *testing.T) (*rank, *channel.PortChannel, *faked) {
 // TestRemoteInC has kernels ask for many times what a backlog holds of a queue over a network. All is
 // done in C, and kernels are told of it, or they would wait.
 func TestRemoteInC(t *testing.T) {
-	const many = 3 * devicecode.PortWaiting
+	const many = 3 * layout.PortWaiting
 	r, c, f := newRemote(t)
 	for _, a := range []Action{put, putWithSignal, signal, get, store} {
 		bytes := uint64(8)
@@ -66,7 +67,7 @@ func TestRemoteInC(t *testing.T) {
 
 // TestRemoteParks has the queue take all but have it wait: kernels go on, flushes and a stop wait too.
 func TestRemoteParks(t *testing.T) {
-	const many = 2 * devicecode.PortWaiting
+	const many = 2 * layout.PortWaiting
 	r, c, f := newRemote(t)
 	f.queue.Park(true)
 	if got := r.act(t, c, putWithSignal, 8, 16, 8, many); got != devicecode.WaitDone {

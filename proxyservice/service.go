@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -66,8 +67,8 @@ const (
 
 // The sizes of what a connection has in the ring's memory, in words.
 const (
-	progressWords = int(unsafe.Sizeof(devicecode.PortProgress{}) / 8)
-	queueWords    = int(unsafe.Sizeof(devicecode.PortQueue{}) / 8)
+	progressWords = int(unsafe.Sizeof(layout.PortProgress{}) / 8)
+	queueWords    = int(unsafe.Sizeof(layout.PortQueue{}) / 8)
 )
 
 // ProxyService is a proxy that moves data and signals peers for port channels. It
@@ -99,7 +100,7 @@ const (
 type ProxyService struct {
 	*Proxy
 	ring    *fifo.Ring
-	words   []atomic.Uint64 // of the ring: a devicecode.PortProgress for each connection
+	words   []atomic.Uint64 // of the ring: a layout.PortProgress for each connection
 	pinned  gpu.Ptr         // the first of them as kernels see it
 	options ServiceOptions
 	naming  func(number uint32) string // or nil; see inside.Telling
@@ -331,7 +332,7 @@ func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registe
 	if err != nil {
 		return nil, err
 	}
-	return channel.NewPortChannel(base, channel.NumberedMemory{Memory: dst, ID: to}, channel.NumberedMemory{Memory: src, ID: from})
+	return channel.NewPortChannel(base, dst, src, to, from)
 }
 
 // Pipe returns an end of a pipe whose messages the service moves over the semaphore's
@@ -343,18 +344,18 @@ func (s *ProxyService) Pipe(sem *semaphore.Host2Device, c channel.PipeConfig) (*
 	if err != nil {
 		return nil, err
 	}
-	var numbers channel.PipeNumbers
+	var buffer, source uint16
 	if c.Sends && c.Buffer != nil {
-		if numbers.Buffer, err = s.AddMemory(c.Buffer); err != nil {
+		if buffer, err = s.AddMemory(c.Buffer); err != nil {
 			return nil, err
 		}
 	}
 	if c.Sends && c.Source != nil {
-		if numbers.Source, err = s.AddMemory(c.Source); err != nil {
+		if source, err = s.AddMemory(c.Source); err != nil {
 			return nil, err
 		}
 	}
-	return channel.NewPortPipe(port, c, numbers)
+	return channel.NewPortPipe(port, c, buffer, source)
 }
 
 // Close stops the service once it has served what is in the ring, and frees the

@@ -99,7 +99,7 @@ func (r *Registry) importPeers(ctx context.Context, m, at *Memory) error {
 func (r *Registry) mapIn(ctx context.Context, m, at *Memory) error {
 	d := &m.about
 	q := request{instance: d.instance, id: d.id}
-	if a, ok := r.options.Process.call(r, q); ok {
+	if a, ok := r.callInProcess(q); ok {
 		return r.take(m, at, a)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)

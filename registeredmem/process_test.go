@@ -4,19 +4,25 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestProcess has registries of one process import from each other when their servers have
 // ended, and only those of one group with one secret.
 func TestProcess(t *testing.T) {
-	process := new(Process)
-	within := func(rank int, change func(*Options)) *Registry {
+	process := new(inside.Process[*Registry])
+	alone := func(rank int, change func(*Options)) *Registry {
 		t.Helper()
 		cfg := config(t, rank)
-		cfg.Process = process
 		change(&cfg)
 		return newRegistry(t, cfg)
+	}
+	within := func(rank int, change func(*Options)) *Registry {
+		t.Helper()
+		r := alone(rank, change)
+		r.Internal().JoinProcess(process)
+		return r
 	}
 	same := func(*Options) {}
 	theirs := within(0, same)
@@ -32,9 +38,9 @@ func TestProcess(t *testing.T) {
 	for name, r := range map[string]*Registry{
 		"another secret": within(2, func(o *Options) { o.Secret[31] ^= 1 }),
 		"another group":  within(2, func(o *Options) { o.Group[15] ^= 1 }),
-		"no process":     within(2, func(o *Options) { o.Process = nil }),
+		"no process":     alone(2, same),
 	} {
-		_, ok := r.options.Process.call(r, request{instance: theirs.instance, id: m.about.id})
+		_, ok := r.callInProcess(request{instance: theirs.instance, id: m.about.id})
 		if ok {
 			t.Errorf("%s: a registry of it was answered", name)
 		}
@@ -58,9 +64,7 @@ func TestProcess(t *testing.T) {
 	}
 	_, err = mine.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "nobody listens")
-	process.mu.RLock()
-	defer process.mu.RUnlock()
-	if process.registries[theirs.instance] != nil {
+	if _, ok := process.Find(theirs.instance); ok {
 		t.Error("a registry that is closed is kept")
 	}
 }

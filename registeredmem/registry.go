@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -41,9 +42,6 @@ type Options struct {
 	// longer waits for what is queued to peers whose memory is not mapped, which is
 	// abandoned. nil means that it does not fail.
 	Failed <-chan struct{}
-	// Process has the registries of this process from which this one imports without asking at
-	// a socket, and which import from it so. nil means none.
-	Process *Process
 }
 
 // Registry holds one rank's memories: its own, which peers may import, and the
@@ -69,6 +67,7 @@ type Registry struct {
 	transfers   map[*func(context.Context) error]struct{} // wait until what connections have queued is done
 
 	mappings mappings
+	process  *inside.Process[*Registry]   // or nil
 	trace    atomic.Pointer[native.Trace] // of what connections do, or nil
 }
 
@@ -111,7 +110,6 @@ func NewRegistry(o Options) (*Registry, error) {
 		r.cancel()
 		return nil, wrap(err, op, o.Rank, mscclgo.NoRank)
 	}
-	o.Process.add(r)
 	return r, nil
 }
 
@@ -223,7 +221,7 @@ func (r *Registry) Retire() error {
 		r.mu.Unlock()
 		r.cancel()
 		r.imports.Wait()
-		r.options.Process.remove(r)
+		r.process.Remove(r.instance)
 		errs = append(errs, r.server.Close())
 		r.mu.Lock()
 		all := slices.Collect(maps.Values(r.local))

@@ -7,6 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -20,10 +21,10 @@ const Host2DeviceBytes = 64
 const (
 	fromHost    = 0  // signals by the peer's host
 	fromKernels = 8  // signals that the peer's kernels have counted themselves
-	portState   = 32 // a devicecode.PortState, used by this rank only
+	portState   = 32 // a layout.PortState, used by this rank only
 )
 
-var _ [Host2DeviceBytes - portState]byte = [unsafe.Sizeof(devicecode.PortState{})]byte{}
+var _ [Host2DeviceBytes - portState]byte = [unsafe.Sizeof(layout.PortState{})]byte{}
 
 // Host2Device is one end of a semaphore that a host signals and kernels wait for.
 // A signal follows what the host's connection wrote before it.
@@ -123,12 +124,12 @@ func (s *Host2Device) Peer() int { return s.peer.Rank() }
 func (s *Host2Device) Handle() devicecode.Host2DeviceSemaphore {
 	return devicecode.Host2DeviceSemaphore{
 		Inbound:  s.words.Ptr() + fromHost,
-		Expected: s.State() + gpu.Ptr(unsafe.Offsetof(devicecode.PortState{}.Expected)),
+		Expected: s.State() + gpu.Ptr(unsafe.Offsetof(layout.PortState{}.Expected)),
 		Watch:    s.watch,
 	}
 }
 
-// State returns the address of the devicecode.PortState in the end's memory, for a
+// State returns the address of the layout.PortState in the end's memory, for a
 // port channel.
 func (s *Host2Device) State() gpu.Ptr { return s.words.Ptr() + portState }
 

@@ -7,10 +7,13 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// Registry is the inside of a *registeredmem.Registry.
-type Registry interface {
+// Registry is the inside of a *registeredmem.Registry R.
+type Registry[R any] interface {
 	// Instance returns a number that no other registry has.
 	Instance() uint64
+	// JoinProcess has the registry, which is new, import from the registries of a process without
+	// a socket, and they from it.
+	JoinProcess(p *Process[R])
 	// Failed returns the flag that is to be set when the group has failed, before kernels are
 	// told: proxies then drop what triggers ask of the registry's connections.
 	Failed() *native.Flag
