@@ -11,7 +11,6 @@ import (
 
 // request asks a registry's server for a memory.
 type request struct {
-	version  uint8
 	instance uint64
 	id       uint32
 }
@@ -20,19 +19,9 @@ const requestVersion = 2 // of answers too
 
 var requests = wire.For[request]()
 
-func (q request) encode() []byte {
-	q.version = requestVersion
-	return requests.Marshal(&q)
-}
+func (q request) encode() []byte { return requests.MarshalVersion(requestVersion, &q) }
 
-func decodeRequest(b []byte) (request, error) {
-	q, err := requests.Unmarshal(b)
-	if err == nil && q.version != requestVersion {
-		err = fmt.Errorf("a request of version %d, this build reads version %d", q.version, requestVersion)
-	}
-	q.version = 0
-	return q, err
-}
+func decodeRequest(b []byte) (request, error) { return requests.UnmarshalVersion(requestVersion, b) }
 
 // means is how a memory is passed.
 type means uint8

@@ -16,40 +16,23 @@ type key struct {
 }
 
 // keyVersion is that of the bytes.
-const keyVersion = 2
+const keyVersion = 3
 
 // maxBase bounds base: no page is larger.
 const maxBase = 1 << 21
 
-func (k *key) encode() []byte {
-	w := wire.NewWriter(24 + 4*len(k.keys))
-	w.U8(keyVersion)
-	w.Bool(k.device)
-	w.U32(uint32(k.base))
-	w.U64(k.place)
-	w.U8(uint8(len(k.keys)))
-	for _, one := range k.keys {
-		w.U32(one)
-	}
-	return w.Bytes()
-}
+var keysWire = wire.For[key]()
+
+func (k *key) encode() []byte { return keysWire.MarshalVersion(keyVersion, k) }
 
 func decodeKey(data []byte) (key, error) {
-	r := wire.NewReader(data)
-	if v := r.U8(); v != keyVersion {
-		r.Fail(fmt.Errorf("version %d is not %d", v, keyVersion))
+	k, err := keysWire.UnmarshalVersion(keyVersion, data)
+	switch {
+	case err != nil:
+	case len(k.keys) == 0 || len(k.keys) > maxQueuePairs:
+		err = fmt.Errorf("keys of %d devices", len(k.keys))
+	case k.base >= maxBase:
+		err = errors.New("it begins beyond the end of a page")
 	}
-	k := key{device: r.Bool(), base: uint64(r.U32()), place: r.U64()}
-	n := int(r.U8())
-	if n == 0 || n > maxQueuePairs {
-		r.Fail(fmt.Errorf("keys of %d devices", n))
-	} else {
-		for range n {
-			k.keys = append(k.keys, r.U32())
-		}
-	}
-	if k.base >= maxBase {
-		r.Fail(errors.New("it begins beyond the end of a page"))
-	}
-	return k, r.End()
+	return k, err
 }

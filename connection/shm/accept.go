@@ -18,29 +18,16 @@ type request struct {
 	endpoint [idSize]byte // of the rank that receives
 }
 
-const requestSize = 1 + 4 + 4 + idSize
+var requests = wire.For[request]()
 
-func (q *request) encode() []byte {
-	w := wire.NewWriter(requestSize)
-	w.U8(protocolVersion)
-	w.U32(q.from)
-	w.U32(q.to)
-	w.Raw(q.endpoint[:])
-	return w.Bytes()
-}
+func (q *request) encode() []byte { return requests.MarshalVersion(protocolVersion, q) }
 
 func decodeRequest(b []byte) (request, error) {
-	r := wire.NewReader(b)
-	version := r.U8()
-	q := request{from: r.U32(), to: r.U32()}
-	copy(q.endpoint[:], r.Raw(idSize))
-	switch {
-	case version != protocolVersion:
-		r.Fail(fmt.Errorf("a request of version %d, this build reads version %d", version, protocolVersion))
-	case q.from > math.MaxInt32:
-		r.Fail(fmt.Errorf("rank %d is out of range", q.from))
+	q, err := requests.UnmarshalVersion(protocolVersion, b)
+	if err == nil && q.from > math.MaxInt32 {
+		err = fmt.Errorf("rank %d is out of range", q.from)
 	}
-	return q, r.End()
+	return q, err
 }
 
 // maxReason bounds why a ring is refused, in bytes.

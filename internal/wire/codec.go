@@ -98,6 +98,24 @@ func (c *Codec[T]) Open(kind [4]byte, version uint8, sealed []byte) (v T, err er
 	return c.Unmarshal(body)
 }
 
+// MarshalVersion returns the encoded struct behind a version.
+func (c *Codec[T]) MarshalVersion(version uint8, v *T) []byte {
+	w := NewWriter(256)
+	w.U8(version)
+	c.Write(w, v)
+	return w.Bytes()
+}
+
+// UnmarshalVersion returns the struct that MarshalVersion has encoded. It is an error if that had another version.
+func (c *Codec[T]) UnmarshalVersion(version uint8, b []byte) (v T, err error) {
+	r := NewReader(b)
+	if its := r.U8(); r.Err() == nil && its != version {
+		return v, fmt.Errorf("it is of version %d, this build reads version %d", its, version)
+	}
+	v = c.Read(r)
+	return v, r.End()
+}
+
 // Write appends the encoded struct.
 func (c *Codec[T]) Write(w *Writer, v *T) {
 	for i := range c.fields {

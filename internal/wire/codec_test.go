@@ -50,6 +50,20 @@ func TestCodec(t *testing.T) {
 	}
 }
 
+func TestCodecVersion(t *testing.T) {
+	v := outer{rank: 5}
+	b := outers.MarshalVersion(3, &v)
+	if got, err := outers.UnmarshalVersion(3, b); err != nil || got.rank != 5 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := outers.UnmarshalVersion(4, append(b, 0)); err == nil || err.Error() != "it is of version 3, this build reads version 4" {
+		t.Errorf("of another version: %v", err)
+	}
+	if _, err := outers.UnmarshalVersion(3, nil); err == nil {
+		t.Error("no bytes are decoded")
+	}
+}
+
 // TestCodecRefuses decodes what no Codec has written.
 func TestCodecRefuses(t *testing.T) {
 	type loose struct {
