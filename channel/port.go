@@ -45,16 +45,17 @@ func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, number uint16
 
 // Handle returns what kernels use.
 func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
+	in := c.semaphore.Internal()
 	h := devicecode.BasePortChannel{
 		Fifo:      c.ring.Handle(),
 		Semaphore: c.semaphore.Handle(),
-		State:     c.semaphore.State(),
+		State:     gpu.Ptr(in.State),
 		Progress:  c.progress,
 		Queue:     c.queue,
 		Number:    uint64(c.number),
 	}
 	if c.direct != HostOnly {
-		h.PeerSent = c.semaphore.PeerSent()
+		h.PeerSent = gpu.Ptr(in.PeerSent)
 	}
 	return h
 }

@@ -260,7 +260,7 @@ func (s StreamPort) word(op portOp, m *registeredmem.Memory, offset uint64) erro
 	if err := s.inside(op, m, offset, bytes); err != nil {
 		return err
 	}
-	if !m.WordAligned(offset) {
+	if !m.Internal().WordAligned(offset) {
 		return s.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
 	}
 	return nil

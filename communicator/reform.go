@@ -138,7 +138,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 		}
 	}
 	c.launches.End()
-	errs = append(errs, c.leaveBoard(), c.closeLeft(), c.shared.close(), c.pipes.close(), c.registry.Retire(), c.closeNetworks())
+	errs = append(errs, c.leaveBoard(), c.closeLeft(), c.shared.close(), c.pipes.close(), c.registry.Internal().Retire(), c.closeNetworks())
 	h.status = c.failure.retire()
 	c.over.Close()
 	errs = append(errs, c.closeOwned())

@@ -76,7 +76,7 @@ func (c *Communicator) shareAt(ctx context.Context, k *call, buf *gpu.Buffer, fa
 	for rank, b := range all {
 		if rank == c.Rank() {
 			p.Memories[rank] = mine
-		} else if p.Memories[rank], err = c.registry.ImportAt(imports, b, before.memory(rank)); err != nil {
+		} else if p.Memories[rank], err = c.registry.Internal().ImportAt(imports, b, before.memory(rank)); err != nil {
 			break
 		}
 		if mapped := p.Memories[rank].Buffer(); mapped != nil {

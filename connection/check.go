@@ -44,7 +44,7 @@ func (c *Connection) checkWord(op string, m *registeredmem.Memory, rank int, off
 // checkAligned returns an error unless the word at an offset of a memory that was checked is
 // aligned.
 func (c *Connection) checkAligned(op string, m *registeredmem.Memory, offset uint64) error {
-	if !m.WordAligned(offset) {
+	if !m.Internal().WordAligned(offset) {
 		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
 	}
 	return nil

@@ -25,15 +25,10 @@ import (
 // gone; ErrTimeout after the deadline of ctx or [Options].Timeout, whichever is
 // first; ErrAborted when ctx is cancelled or the registry is closed.
 func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
-	return r.ImportAt(ctx, data, nil)
+	return r.Internal().ImportAt(ctx, data, nil)
 }
 
-// ImportAt is Import at the address of a memory that was imported into an earlier
-// registry for the same device, which is retired ([Registry.Retire]), or nil: where the
-// driver can, and the allocation has the size that the earlier one had, the memory is
-// mapped in its place, and all memories of that mapping are closed. Else it is mapped
-// elsewhere. Kernels must not use the earlier memory any more.
-func (r *Registry) ImportAt(ctx context.Context, data []byte, at *Memory) (*Memory, error) {
+func (r registryInside) ImportAt(ctx context.Context, data []byte, at *Memory) (*Memory, error) {
 	const op = "registeredmem: import"
 	d, err := decode(data)
 	if err != nil {
@@ -46,7 +41,7 @@ func (r *Registry) ImportAt(ctx context.Context, data []byte, at *Memory) (*Memo
 		return nil, r.fault(op, "the registry is closed")
 	}
 	defer r.imports.Done()
-	m := &Memory{reg: r, about: d}
+	m := &Memory{reg: r.Registry, about: d}
 	if d.instance == r.instance {
 		err = r.importOwn(m)
 	} else {

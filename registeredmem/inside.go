@@ -8,7 +8,7 @@ import (
 )
 
 // Internal is for packages of this module.
-func (r *Registry) Internal() inside.Registry[*Registry] { return registryInside{r} }
+func (r *Registry) Internal() inside.Registry[*Registry, *Memory] { return registryInside{r} }
 
 // Internal is for packages of this module.
 func (m *Memory) Internal() inside.Memory { return memoryInside{m} }

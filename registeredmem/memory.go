@@ -50,9 +50,7 @@ func (m *Memory) Local() bool { return m.local }
 // here.
 func (m *Memory) Transports() Transports { return m.about.transports }
 
-// WordAligned reports whether an 8-byte word at an offset of the memory is aligned, at its
-// address on the rank whose it is, also where it is not mapped here.
-func (m *Memory) WordAligned(offset uint64) bool {
+func (m memoryInside) WordAligned(offset uint64) bool {
 	return (uint64(m.about.phase)+offset)%wordSize == 0
 }
 

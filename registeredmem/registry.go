@@ -209,11 +209,7 @@ func (r *Registry) number(op string, buf *gpu.Buffer, transports Transports) (*M
 	return m, nil
 }
 
-// Retire ends the registry's part in the group: it stops the server and unregisters this
-// rank's memory, as Close does. But what is imported and mapped stays mapped, until it is
-// closed, Close is called, or [Registry.ImportAt] of another registry takes its place. It
-// is safe to call twice.
-func (r *Registry) Retire() error {
+func (r registryInside) Retire() error {
 	var errs []error
 	r.retiring.Do(func() {
 		r.mu.Lock()
@@ -240,7 +236,7 @@ func (r *Registry) Close() error {
 	if r == nil {
 		return nil
 	}
-	errs := []error{r.Retire()}
+	errs := []error{r.Internal().Retire()}
 	r.closing.Do(func() {
 		r.mu.Lock()
 		all := slices.Collect(maps.Keys(r.imported))

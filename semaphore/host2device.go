@@ -110,7 +110,7 @@ func (s *Host2Device) signalIn(t connection.Turn) (number uint64, err error) {
 func (s *Host2Device) Internal() inside.Semaphore {
 	return inside.Semaphore{
 		Sent: s.sent, Peer: s.peer.Internal().Range(), Offset: s.peerOffset + fromHost,
-		Channel: s.watch.Channel, Rank: s.watch.Peer,
+		Channel: s.watch.Channel, Rank: s.watch.Peer, State: uint64(s.state()), PeerSent: uint64(s.peerSent()),
 	}
 }
 
@@ -124,19 +124,18 @@ func (s *Host2Device) Peer() int { return s.peer.Rank() }
 func (s *Host2Device) Handle() devicecode.Host2DeviceSemaphore {
 	return devicecode.Host2DeviceSemaphore{
 		Inbound:  s.words.Ptr() + fromHost,
-		Expected: s.State() + gpu.Ptr(unsafe.Offsetof(layout.PortState{}.Expected)),
+		Expected: s.state() + gpu.Ptr(unsafe.Offsetof(layout.PortState{}.Expected)),
 		Watch:    s.watch,
 	}
 }
 
-// State returns the address of the layout.PortState in the end's memory, for a
-// port channel.
-func (s *Host2Device) State() gpu.Ptr { return s.words.Ptr() + portState }
+// state returns the address of the layout.PortState in the end's memory.
+func (s *Host2Device) state() gpu.Ptr { return s.words.Ptr() + portState }
 
-// PeerSent returns the address of the peer's word for the signals that this rank's
+// peerSent returns the address of the peer's word for the signals that this rank's
 // kernels count themselves, or 0 if the peer's memory is not mapped here, or not over a
 // link with the atomics by which several threads may count.
-func (s *Host2Device) PeerSent() gpu.Ptr {
+func (s *Host2Device) peerSent() gpu.Ptr {
 	if b := s.peer.Buffer(); b != nil && s.peer.CanUpdate() {
 		return b.Ptr() + gpu.Ptr(s.peerOffset+fromKernels)
 	}

@@ -7,13 +7,24 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// Registry is the inside of a *registeredmem.Registry R.
-type Registry[R any] interface {
+// Registry is the inside of a *registeredmem.Registry R. M is *registeredmem.Memory.
+type Registry[R, M any] interface {
 	// Instance returns a number that no other registry has.
 	Instance() uint64
 	// JoinProcess has the registry, which is new, import from the registries of a process without
 	// a socket, and they from it.
 	JoinProcess(p *Process[R])
+	// ImportAt is Import at the address of a memory that was imported into an earlier registry
+	// for the same device, which is retired, or nil: where the driver can, and the allocation has
+	// the size that the earlier one had, the memory is mapped in its place, and all memories of
+	// that mapping are closed. Else it is mapped elsewhere. Kernels must not use the earlier memory
+	// any more.
+	ImportAt(ctx context.Context, data []byte, at M) (M, error)
+	// Retire ends the registry's part in the group: it stops the server and unregisters this
+	// rank's memory, as Close does. But what is imported and mapped stays mapped, until it is
+	// closed, Close is called, or ImportAt of another registry takes its place. It is safe to
+	// call twice.
+	Retire() error
 	// Failed returns the flag that is to be set when the group has failed, before kernels are
 	// told: proxies then drop what triggers ask of the registry's connections.
 	Failed() *native.Flag
@@ -35,6 +46,9 @@ type Memory interface {
 	// before. Closing the memory closes it to them, and waits for threads that use it before the
 	// memory is unmapped.
 	Range() *native.Range
+	// WordAligned reports whether an 8-byte word at an offset of the memory is aligned, at its
+	// address on the rank whose it is, also where it is not mapped here.
+	WordAligned(offset uint64) bool
 	// Owner returns the Instance of the registry in which its rank has registered the memory.
 	Owner() uint64
 }
@@ -70,11 +84,14 @@ type Ring interface {
 	Serve(by string) (end func(), err error)
 }
 
-// Semaphore is the inside of a *semaphore.Host2Device: what threads in C need to signal it.
+// Semaphore is the inside of a *semaphore.Host2Device: what threads in C need to signal it, and a port channel.
 type Semaphore struct {
 	Sent   *native.Count // claimed while the value after it is stored
 	Peer   *native.Range // the peer's memory, or nil where it was closed
 	Offset uint64        // in Peer, of the word that counts the host's signals
 
 	Channel, Rank uint32 // the channel's number and the peer, as its Watch has them
+
+	State    uint64 // the address of the layout.PortState in the end's memory, for a port channel
+	PeerSent uint64 // of the word that kernels here count up at the peer, or 0 if they cannot
 }

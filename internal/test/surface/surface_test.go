@@ -67,7 +67,7 @@ func compiled(packages map[string]pkg) types.Importer {
 func TestTypesCanBeNamed(t *testing.T) {
 	packages := list(t, module+"/...")
 	load := compiled(packages)
-	checked := 0
+	checked, names, fields := 0, 0, 0
 	for _, p := range packages {
 		if !p.public() {
 			continue
@@ -77,6 +77,8 @@ func TestTypesCanBeNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		checked++
+		n, f := size(loaded)
+		names, fields = names+n, fields+f
 		for _, hidden := range hiddenTypes(loaded) {
 			t.Errorf("%s.%s", p.path, hidden)
 		}
@@ -84,6 +86,47 @@ func TestTypesCanBeNamed(t *testing.T) {
 	if checked < 10 {
 		t.Errorf("%d packages are public", checked)
 	}
+	if t.Logf("%d exported names and %d fields", names, fields); names+fields > mostExported {
+		t.Errorf("%d names and fields are exported, more than %d; is each for users?", names+fields, mostExported)
+	}
+}
+
+// mostExported bounds the exported names and fields of all packages together: a reader has to hold them.
+const mostExported = 1280
+
+// size counts the exported names of a package, with methods, and the exported fields of its structs.
+func size(p *types.Package) (names, fields int) {
+	for _, name := range p.Scope().Names() {
+		o := p.Scope().Lookup(name)
+		if !o.Exported() {
+			continue
+		}
+		names++
+		declared, ok := o.Type().(*types.Named)
+		if _, isType := o.(*types.TypeName); !isType || !ok {
+			continue
+		}
+		for m := range declared.Methods() {
+			if m.Exported() {
+				names++
+			}
+		}
+		switch u := declared.Underlying().(type) {
+		case *types.Interface:
+			for m := range u.ExplicitMethods() {
+				if m.Exported() {
+					names++
+				}
+			}
+		case *types.Struct:
+			for f := range u.Fields() {
+				if f.Exported() {
+					fields++
+				}
+			}
+		}
+	}
+	return names, fields
 }
 
 // hiddenTypes names the types of internal packages in the exported names of a package.
