@@ -49,7 +49,7 @@ type Options struct {
 type Registry struct {
 	options  Options
 	instance uint64       // random: differs from an earlier registry's of the rank
-	failed   *native.Flag // see native.FailedOf
+	failed   *native.Flag // see Failed of inside.Registry
 	server   *fdpass.Server
 
 	ctx               context.Context // ends when Close begins
