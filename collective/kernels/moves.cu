@@ -51,7 +51,8 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
       return !kFromRoot || sends ? packing.load({in, i}) : Piece<Packet>{};
     }
   };
-  auto send = [&](uint32_t i, const auto& data) {
+  using Data = decltype(load(0u));  // NVRTC takes a generic lambda for a function of the host
+  auto send = [&](uint32_t i, const Data& data) {
     if constexpr (kScattered) {
       if (sends) inboxes.sendEach(i, packing, partsOf(i), data);
       if (keeps) packing.store({place, i}, packing.load({own, i}));
