@@ -160,10 +160,8 @@ static bool dropped(const proxy_job* j) {
 
 // serve serves a job, if it can.
 static int serve(proxy_loop* loop, proxy_job* j, native_thread* thread) {
-  if (dropped(j)) {
-    took(j);
-    return SERVED;
-  }
+  // It gives no room back: a kernel that asks on and on comes to wait for room, which its group has ended.
+  if (dropped(j)) return SERVED;
   if (j->verdict != PROXY_NATIVE) return PROXY_JOBS;
   const bool waits = __atomic_load_n(&j->port->connection->waiting, __ATOMIC_ACQUIRE) != 0;
   int rc = waits ? NATIVE_BUSY : enter(j, native_ring_entry(loop->ring, j->position), thread);

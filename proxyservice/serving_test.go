@@ -95,3 +95,23 @@ func TestServingStalled(t *testing.T) {
 		})
 	}
 }
+
+// TestDroppedGivesNoRoom has a group fail while a kernel puts and never waits: what it asks for is dropped
+// and gives it no room, so that it comes to a wait, which has ended.
+func TestDroppedGivesNoRoom(t *testing.T) {
+	b := newBed(t, overGo)
+	b.conn.Internal().Path().Failed.Set()
+	b.push(fifo.Trigger{Kind: devicecode.PortPut, C: 8}, 3)
+	ended := make(chan error, 1)
+	go func() { ended <- b.serve() }()
+	for end := time.Now().Add(10 * time.Second); b.service.ring.Len() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	why := errors.New("the test ends it")
+	b.thread.runs[0].quit.Store(&why)
+	b.service.loop.quit()
+	<-ended
+	if left, taken := b.service.ring.Len(), b.service.tables.Load().links[0].taken.Load(); left != 0 || taken != 0 {
+		t.Errorf("%d triggers are left, and kernels got room for %d more", left, taken)
+	}
+}
