@@ -101,8 +101,8 @@ func TestLost(t *testing.T) {
 // TestGoodbye has the peer close a connection, and then a write fail: the peer is not lost.
 func TestGoodbye(t *testing.T) {
 	testDevices(t)
-	// A busy machine may take longer than milliseconds to acknowledge that the connection closes.
-	a, b := newPair(t, Options{AckTimeout: 100 * time.Millisecond, Retries: 3, Lost: func(peer int, err error) {
+	// A busy machine may take a second to acknowledge that the connection closes.
+	a, b := newPair(t, Options{AckTimeout: 500 * time.Millisecond, Retries: 7, Lost: func(peer int, err error) {
 		t.Errorf("rank %d is lost: %v", peer, err)
 	}})
 	if err := write(t, a, b); err != nil {
