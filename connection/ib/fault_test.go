@@ -102,7 +102,7 @@ func TestLost(t *testing.T) {
 func TestGoodbye(t *testing.T) {
 	testDevices(t)
 	// A busy machine may take a second to acknowledge that the connection closes.
-	a, b := newPair(t, Options{AckTimeout: 500 * time.Millisecond, Retries: 7, Lost: func(peer int, err error) {
+	a, b := newPair(t, Options{AckTimeout: 250 * time.Millisecond, Retries: 6, Lost: func(peer int, err error) {
 		t.Errorf("rank %d is lost: %v", peer, err)
 	}})
 	if err := write(t, a, b); err != nil {
