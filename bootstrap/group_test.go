@@ -78,7 +78,7 @@ func groupOf(t testing.TB, size int, o Options) []*Bootstrap {
 	return bs
 }
 
-// proved returns a connection to a rendezvous of which that knows that it is a rank's.
+// proved returns a connection to a rendezvous, to which the rank has proved the group's secret.
 func proved(t *testing.T, r *Rendezvous, rank uint32) net.Conn {
 	t.Helper()
 	raw, err := net.Dial("tcp", r.ID().Addr())

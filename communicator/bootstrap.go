@@ -39,7 +39,7 @@ type Membership interface {
 	Key(purpose string) [32]byte
 }
 
-// The communicator's tags, besides that of leaders, which is random.
+// The communicator's tags. The leaders' tag is none of them: it is random.
 const (
 	ownTags = 1 << 63 // the first
 	dialTag = 5 << 61 // likewise

@@ -16,7 +16,7 @@ import (
 // tell each other what it waits for, and the ranks of each group hear of it.
 type splitTree struct {
 	mu    sync.Mutex
-	waits map[*branch]branchWaits // of those that observe
+	waits map[*branch]branchWaits // of the branches that observe
 	asked atomic.Int64            // when this rank last asked in one of the groups, in Unix nanoseconds; 0: never
 	parts atomic.Bool             // there are other groups than the outer one
 }

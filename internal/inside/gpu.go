@@ -158,7 +158,7 @@ type Launch struct {
 
 // LaunchGroup is a group of ranks to a device, which tells its launches by its memory.
 type LaunchGroup interface {
-	// Number is that of the group on the device, from 1.
+	// Number returns the number of the group on the device, from 1.
 	Number() uint64
 	// Only reports whether the device has had no other group.
 	Only() bool

@@ -58,8 +58,8 @@ type Connection interface {
 	// Path returns the connection to threads in C, the same each time. Closing the connection
 	// closes the queue, before it waits for what is queued.
 	Path() *native.Path
-	// Error returns the error of an operation on the path that failed in C: that of the method
-	// which does the same.
+	// Error returns the error of an operation on the path that failed in C. The method that does the same
+	// in Go returns the same error.
 	Error(f native.Failure) error
 	// Explain has what the methods of the connection return of a failure of its transport pass
 	// through f. The connection is not used yet.

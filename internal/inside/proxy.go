@@ -28,8 +28,8 @@ const ProxyEnded = 1<<64 - 1
 type Telling struct {
 	// Explain is what its Err, and the error of it that Stop and Close return, pass through.
 	Explain func(error) error
-	// Channel returns the name that errors have for the channel of a number, that of its
-	// semaphore's Watch. Where it is nil, or the number 0, they have the number in the service.
+	// Channel returns the name that errors have for a channel. The number is the Channel of its semaphore's
+	// Watch. Where Channel is nil, or the number 0, errors have the channel's number in the service.
 	Channel func(number uint32) string
 	// Trace is the trace to which it adds what it does, or nil.
 	Trace *native.Trace

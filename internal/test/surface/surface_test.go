@@ -289,8 +289,8 @@ type only struct{ p *types.Package }
 
 func (o only) Import(path string) (*types.Package, error) { return o.p, nil }
 
-// TestDocumented: every exported name has a doc comment, its own or that of its group. All methods Internal
-// have the same.
+// TestDocumented wants a doc comment for every exported name, or for the group that declares it. All methods
+// Internal have the same comment.
 func TestDocumented(t *testing.T) {
 	for _, p := range list(t, module+"/...") {
 		if !p.public() {

@@ -16,8 +16,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// limit and limitOfRank bound a whole group, so that a deadlock is a failed test. defaultTimeout is that of
-// Options without one: on a busy machine kernels of many threads wait for longer than users' do.
+// limit and limitOfRank bound a whole group, so that a deadlock is a failed test. Options without a time-out get
+// defaultTimeout: on a busy machine kernels of many threads wait for longer than users' kernels do.
 const (
 	limit          = 3 * time.Minute
 	limitOfRank    = 2 * time.Second

@@ -56,8 +56,8 @@ func linkedMachine(t testing.TB, links [][]int, sockets int) *topology.Machine {
 	return parse(t, fmt.Sprintf(`{"format":"mscclgo-machine","version":1,"gpus":[%s],"pci":[%s]}`, strings.Join(gpus, ","), strings.Join(devices, ",")))
 }
 
-// cubeMesh is that of a DGX-1 with V100s: two squares with diagonals, and an edge from each
-// corner to that of the other square; half of the connections have two links.
+// cubeMesh returns the links of a DGX-1 with V100s: two squares with diagonals, and an edge from each
+// corner to the same corner of the other square. Half of the connections have two links.
 func cubeMesh() [][]int {
 	links := make([][]int, 8)
 	for i := range links {
