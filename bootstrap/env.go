@@ -40,7 +40,7 @@ type Lookup func(name string) (value string, ok bool)
 type Env struct {
 	Options   Options // for Connect
 	LocalRank int     // this rank's number among those on this machine
-	LocalSize int     // the ranks on this machine
+	LocalSize int     // the ranks on this machine, or 0 if LOCAL_WORLD_SIZE is not set beside LOCAL_RANK
 	Launcher  string  // who started the process, for people to read
 	Warning   string  // who might join besides the ranks and what keeps them out, for people to read, or ""
 }
@@ -62,6 +62,9 @@ type launcher struct {
 	byNode      bool     // localSize lists all nodes' numbers
 	// notOurs reports whether another launcher has set rank. It may be nil.
 	notOurs func(v vars) bool
+	// sizeless allows localRank without localSize, as PyTorch's env:// does: who sets the
+	// variables by hand often leaves it out.
+	sizeless bool
 	// addr finds rank 0's host if there is no MASTER_ADDR.
 	addr func(v vars, localSize, size int) (string, error)
 }
@@ -72,7 +75,7 @@ type launcher struct {
 var launchers = []launcher{
 	{
 		name: "torchrun", rank: "RANK", size: []string{"WORLD_SIZE"},
-		localRank: "LOCAL_RANK", localSize: []string{"LOCAL_WORLD_SIZE"},
+		localRank: "LOCAL_RANK", localSize: []string{"LOCAL_WORLD_SIZE"}, sizeless: true,
 		// The run id, a --rdzv-id, is among torchrun's arguments, which any user sees, and in the
 		// names of the keys that its agents ask each other for.
 		jobs:   []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
@@ -139,7 +142,8 @@ const opEnv = "bootstrap: read the environment"
 // FromEnv reads rank, size and unique id from what the launcher set:
 //
 //	mscclgo run  RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MSCCLGO_ID
-//	torchrun     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+//	torchrun     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT,
+//	             or by hand without LOCAL_WORLD_SIZE
 //	Open MPI     OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 //	MPICH        PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS
 //	srun         SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE
@@ -295,6 +299,10 @@ func (v vars) place(rankName string, sizeNames []string, readSize func(string) (
 func (v vars) local(l *launcher) (rank, size int, err error) {
 	if l.oneRankEach || !v.has(l.localRank) && v.first(l.localSize) == "" {
 		return 0, 1, nil
+	}
+	if l.sizeless && v.first(l.localSize) == "" {
+		rank, _, err = v.place(l.localRank, l.size, func(name string) (int, error) { return v.number(name, 1) })
+		return rank, 0, err
 	}
 	return v.place(l.localRank, l.localSize, func(name string) (int, error) {
 		if l.byNode {
