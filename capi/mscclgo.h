@@ -143,7 +143,8 @@ typedef void (*mscclgo_log)(void* user, int level, const char* text);
 
 // mscclgo_set_log has all records of this level and above passed to f, with user; NULL ends
 // that. It concerns the whole process. When it returns, the function of before is not in a
-// call any longer.
+// call any longer. With the variable MSCCLGO_LOG=info (or debug, warn, error) groups write
+// theirs to the standard error too.
 MSCCLGO_API mscclgo_status mscclgo_set_log(mscclgo_log f, void* user, int level);
 
 // ---- Groups ----

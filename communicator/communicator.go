@@ -104,7 +104,8 @@ type Options struct {
 	// MSCCLGO_TRACE_EVENTS is used instead in the same places.
 	TraceEvents int
 	// Logger receives events that are not errors of a call, such as refused
-	// connections. nil discards them.
+	// connections. nil discards them. If the variable MSCCLGO_LOG is debug, info, warn or error,
+	// events of that level and above are written to the standard error too.
 	Logger *slog.Logger
 
 	process *inside.Process[*registeredmem.Registry] // of the ranks of RunTogether, else nil
@@ -203,6 +204,9 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	}
 	env, err := bootstrap.FromEnv(os.LookupEnv)
 	if err != nil {
+		return nil, err
+	}
+	if err := logFromEnv(&o); err != nil {
 		return nil, err
 	}
 	timeout := o.Timeout
@@ -308,15 +312,19 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 		return nil, errors.Join(err, c.release())
 	}
 	c.ownsDevice = from != nil && from.device
+	c.logFormed()
 	return c, nil
 }
 
 // build makes what needs no peer. It fills in the options even if it fails.
 func (c *Communicator) build(op string) error {
 	o := c.options
+	err := logFromEnv(&c.options)
 	c.options.fill()
 	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	switch {
+	case err != nil:
+		return err
 	case c.dev == nil:
 		return invalid("the device is nil")
 	case o.Timeout < 0:
@@ -328,8 +336,7 @@ func (c *Communicator) build(op string) error {
 	case o.PipePool > maxScratch:
 		return invalid("a pool of pipes of %d bytes is more than %d", o.PipePool, uint64(maxScratch))
 	}
-	err := c.options.checkTrace()
-	if err != nil {
+	if err = c.options.checkTrace(); err != nil {
 		return invalid("%v", err)
 	}
 	c.launches = c.dev.Internal().GroupLaunches() // which the failure's watcher reads

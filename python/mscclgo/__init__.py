@@ -198,7 +198,8 @@ def set_log(function: Optional[Callable[[int, str], None]], level: int = 0) -> N
     """Has function called with the level and the text of each record of the library's log: events
     that are not errors of a call. Levels are -4 (debug), 0, 4 (a warning) and 8. It is called by
     threads of the library and by those in a call of this package, one at a time. It must not call
-    this package, nor take a lock that a thread holds in a call. None ends it."""
+    this package, nor take a lock that a thread holds in a call. None ends it. With the variable
+    MSCCLGO_LOG=info (or debug, warn, error) groups write theirs to the standard error too."""
     global _log
     if function is not None and not callable(function):
         raise InvalidError(f"mscclgo: set_log: the function is None or a function, not {a_kind(function)}")
