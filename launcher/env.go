@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"net"
+	"os"
 	"strconv"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -19,4 +21,18 @@ func rankEnv(rank, ranks int, id, reports string) []string {
 		"LOCAL_RANK=" + r,
 		"LOCAL_WORLD_SIZE=" + n,
 	}
+}
+
+// masterEnv returns where the ranks may meet that PyTorch's env:// starts: a port that is free now.
+// What the caller has set of its own stays.
+func masterEnv() []string {
+	if os.Getenv("MASTER_ADDR") != "" || os.Getenv("MASTER_PORT") != "" {
+		return nil
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil // such a program says that they are missing
+	}
+	defer l.Close()
+	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)}
 }

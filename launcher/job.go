@@ -45,9 +45,9 @@ type halt struct {
 
 // start starts the ranks in order, up to the first that cannot be started.
 func (j *job) start(o Options, id, reports string) error {
-	output := new(sync.Mutex)
+	output, master := new(sync.Mutex), masterEnv()
 	for i := range o.Ranks {
-		r, err := startRank(i, o, rankEnv(i, o.Ranks, id, reports), output, j.guard)
+		r, err := startRank(i, o, master, rankEnv(i, o.Ranks, id, reports), output, j.guard)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,8 @@ type Options struct {
 	Program string
 	Args    []string
 	// Env is added to this process's environment, and overrides it. The
-	// variables that make a process a rank override both.
+	// variables that make a process a rank override both. Unless one of MASTER_ADDR and MASTER_PORT is
+	// set, the ranks get both, of a port that is free, for programs that also use torch.distributed.
 	Env []string
 	// Stdin is what rank 0 reads. The other ranks read an empty input, and so does
 	// rank 0 if Stdin is nil, or is a terminal that this process may not read

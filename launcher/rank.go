@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -25,15 +26,14 @@ type rank struct {
 // startRank starts one rank. The calling goroutine must stay locked to its thread
 // until the rank has ended: to the kernel, the death of that thread is the death
 // of the parent.
-func startRank(number int, o Options, env []string, output *sync.Mutex, guard *deathwatch.Watch) (*rank, error) {
+func startRank(number int, o Options, master, env []string, output *sync.Mutex, guard *deathwatch.Watch) (*rank, error) {
 	prefix := ""
 	if o.Prefix {
 		prefix = fmt.Sprintf("[%*d] ", len(strconv.Itoa(o.Ranks-1)), number)
 	}
 	cmd := exec.Command(o.Program, o.Args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Env = append(cmd.Environ(), o.Env...)
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = slices.Concat(cmd.Environ(), master, o.Env, env)
 	if number == 0 {
 		if err := connectStdin(cmd, o.Stdin); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,6 +55,24 @@ func TestSuccess(t *testing.T) {
 		if want := fmt.Sprintf("%d 3 %d 3 id more\n", r, r); !strings.Contains(out, want) {
 			t.Errorf("output %q lacks %q", out, want)
 		}
+	}
+}
+
+// TestMaster looks for what PyTorch's env:// needs, alike for all ranks, and for what the caller has set.
+func TestMaster(t *testing.T) {
+	t.Setenv("MASTER_ADDR", "")
+	t.Setenv("MASTER_PORT", "")
+	_, out, err := shell(t, 2, `echo "at $MASTER_ADDR:$MASTER_PORT"`)
+	places := strings.Split(strings.TrimSpace(out), "\n")
+	if err != nil || len(places) != 2 || places[0] != places[1] || !regexp.MustCompile(`at 127\.0\.0\.1:[1-9]\d+$`).MatchString(places[0]) {
+		t.Errorf("%v, output %q", err, out)
+	}
+	if _, out, err = shell(t, 1, `echo "at $MASTER_ADDR:$MASTER_PORT"`, func(o *Options) { o.Env = []string{"MASTER_PORT=7"} }); err != nil || !strings.Contains(out, "at 127.0.0.1:7\n") {
+		t.Errorf("with a port in Options.Env: %v, output %q", err, out)
+	}
+	t.Setenv("MASTER_ADDR", "here")
+	if _, out, err = shell(t, 1, `echo "at $MASTER_ADDR:$MASTER_PORT"`); err != nil || !strings.Contains(out, "at here:\n") {
+		t.Errorf("with an address in the environment: %v, output %q", err, out)
 	}
 }
 
