@@ -31,6 +31,7 @@ from ._elastic import Elastic, Member
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError, a_kind
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, call, integer, library
+from ._local import local
 from ._messages import Messages
 from ._module import Kernel, Launch, Module
 from ._precompile import precompile
@@ -84,6 +85,7 @@ __all__ = [
     "include",
     "init",
     "load",
+    "local",
     "messages",
     "precompile",
     "recv",
@@ -212,3 +214,7 @@ def set_log(function: Optional[Callable[[int, str], None]], level: int = 0) -> N
     wrapped = LOG(receive) if function is not None else LOG()
     call(library.mscclgo_set_log, ctypes.cast(wrapped, ctypes.c_void_p), None, number)
     _log = wrapped
+
+
+for _name in __all__:  # as a program, a traceback and pickle know them
+    globals()[_name].__module__ = __name__

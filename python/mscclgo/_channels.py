@@ -39,8 +39,12 @@ class _Channels(Owner):
         options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else text("channels: the name", name))
         self._arrays: Tuple[Optional[Array], ...] = (local, inbox)  # which the channels need
         self._group = group
+        self._per_peer = per_peer or 1
         self._handle: int = group._wait(lambda: make(self._create, group._handle, *proxy, local._handle, ctypes.addressof(options)))
         self._bytes = struct.pack("=Q", self.pointer)  # for kernels, until they are closed
+
+    def __repr__(self) -> str:
+        return f"mscclgo.{type(self).__name__}(rank={self._group.rank}, size={self._group.size}, per_peer={self._per_peer})"
 
     def _reform(self, function: Any, *proxy: int) -> bool:
         right = carried(self._group, function, self._handle, *proxy)
@@ -117,7 +121,6 @@ class PortChannels(_Channels):
             self._create = library.mscclgo_port_channels_create_for_streams
         super().__init__(group, (proxy,), local, inbox, per_peer, name)
         self._on_stream = on_stream
-        self._per_peer = per_peer or 1
         _hold(group, self)
 
     def reform(self) -> bool:

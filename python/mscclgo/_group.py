@@ -7,8 +7,8 @@ import ctypes
 import sys
 import threading
 import weakref
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _compiler, _memory, _module
 from ._array import Array, Wrapped
@@ -822,14 +822,17 @@ def connect(
     scratch: int = 0,
     local_rank: Optional[int] = None,
     config: Optional[Config] = None,
+    default: bool = False,
 ) -> Group:
     """Is init for ranks that know the id of a Rendezvous, their numbers and how many they are. Ranks
-    of one process call it on threads of their own. It does not set the default group."""
+    of one process call it on threads of their own; see also local. It sets the default group only if
+    default is true."""
     rank, size = integer("rank", rank), integer("size", size)
     options = _options(device, timeout, heartbeat_timeout, scratch, rank if local_rank is None else local_rank)
     packed = pack(config)
     place = text("connect: the id", id)
-    return _connected(lambda: make(library.mscclgo_group_connect_configured, place, rank, size, ctypes.addressof(options), _place(packed)))
+    group = _connected(lambda: make(library.mscclgo_group_connect_configured, place, rank, size, ctypes.addressof(options), _place(packed)))
+    return _use(group) if default else group
 
 
 def _connected(connect: Callable[[], int], forsake: "Optional[Forsake]" = None) -> Group:
@@ -875,11 +878,25 @@ def _use(group: Group) -> Group:
     return group
 
 
+_own = threading.local()  # its group is the default one of a thread
+
+
+@contextmanager
+def own_default(group: Group) -> Iterator[None]:
+    """Makes a group the default one of this thread."""
+    _own.group = group
+    try:
+        yield
+    finally:
+        del _own.group
+
+
 def default() -> Group:
-    """Returns the group of init."""
-    if _default is None or _default.closed:
+    """Returns the group of init, or in a function that local calls the group of that rank."""
+    group = getattr(_own, "group", _default)
+    if group is None or group.closed:
         raise InvalidError("mscclgo: there is no group; call mscclgo.init() first")
-    return _default
+    return group
 
 
 def _leave() -> None:

@@ -116,6 +116,9 @@ class Kernel(Owner):
         self._quick = None if caller is None else fast.Kernel(caller, module, _LAUNCH, self._handle, tuple(quick))
         self._launches: Dict[Any, Launch] = {}  # by shape
 
+    def __repr__(self) -> str:
+        return f"mscclgo.Kernel({self.name!r}, parameters={len(self._packers)})"
+
     def __getitem__(self, shape: Any) -> "Launch":
         try:
             known = self._launches.get(shape)

@@ -83,6 +83,9 @@ class Stream(Owner):
         else:
             destroy(library.mscclgo_stream_destroy, self._handle)
 
+    def __repr__(self) -> str:
+        return f"mscclgo.Stream(rank={self.group.rank}, device={self.group.device!r})"
+
     @property
     def handle(self) -> int:
         """The handle of the stream for other code: a CUstream on a GPU."""
