@@ -109,9 +109,15 @@ class Array(Owner):
         return memory
 
     def numpy(self) -> Any:
-        """Returns a copy of the elements as a NumPy array. Synchronize the streams first."""
+        """Returns a copy of the elements as a NumPy array. Synchronize the streams first. NumPy has
+        bfloat16 and the types of 8 bits where the package ml_dtypes is."""
         import numpy
 
+        if "bfloat16" in self.dtype or "float8" in self.dtype:
+            try:
+                import ml_dtypes  # which has NumPy know the names
+            except ImportError:
+                raise UnsupportedError(f"mscclgo: NumPy has no {self.dtype} without the package ml_dtypes: pip install ml_dtypes") from None
         host = numpy.empty(self.shape, self.dtype)
         self.copy_to(host)
         return host

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+import sys
 import threading
 import time
 from typing import Any, List
@@ -86,6 +87,17 @@ def test_repr(group: mscclgo.Group) -> None:
         "mscclgo.MemoryChannels(rank=0, size=1, per_peer=1)",
         f"mscclgo.Stream(rank=0, device={group.device!r})",
     ]
+
+
+def test_numpy_of_narrow_types(group: mscclgo.Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        given = numpy.array([0.5, -2], getattr(ml_dtypes, name))
+        got = group.array(given).numpy()
+        assert got.dtype == given.dtype and got.tolist() == given.tolist()
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(mscclgo.UnsupportedError, match="pip install ml_dtypes"):
+        group.empty(4, "bfloat16").numpy()
 
 
 def test_public_names() -> None:
