@@ -1,6 +1,7 @@
 package communicator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
-	"github.com/mscclgo/mscclgo/semaphore"
 )
 
 // MemoryChannelOptions configure [Communicator.MemoryChannels], alike on all ranks.
@@ -42,13 +42,69 @@ type MemoryChannels struct {
 	// Ranks are the peers, in ascending order: all ranks, unless SameHost was set.
 	Ranks []int
 
-	local    *gpu.Buffer
+	channelEnds
 	options  MemoryChannelOptions
-	sems     semaphores
 	channels []*channel.MemoryChannel // in the order of Handles
-	handles  piece
-	peers    *PeerMemory
-	closing  *sync.Mutex // held by Close: what it frees is freed once
+}
+
+// channelEnds is what MemoryChannels and PortChannels have alike.
+type channelEnds struct {
+	local   *gpu.Buffer
+	sems    semaphores
+	peers   *PeerMemory
+	mine    *registeredmem.Memory // local
+	handles *table                // nil once channels of the next group have it
+	before  *channelEnds          // whose handles these are still, or nil
+	closing *sync.Mutex           // held by Close: what it frees is freed once
+}
+
+// startChannels begins to make channels: it shares the inbox of each rank, or its local buffer. Where before is not nil, these
+// are ends of an earlier group, whose places the channels take where that is possible. failed is why this rank cannot take part.
+func (c *Communicator) startChannels(ctx context.Context, k *call, local, inbox *gpu.Buffer, perPeer int, name string, before *channelEnds, failed error) (channelEnds, error) {
+	switch {
+	case perPeer < 0 || perPeer > maxPerPeer:
+		failed = errors.Join(failed, c.invalid(k.op, "%d channels for each peer, 1 to %d are allowed", perPeer, maxPerPeer))
+	case local == nil:
+		failed = errors.Join(failed, c.invalid(k.op, "the local buffer is nil"))
+	}
+	e := channelEnds{local: local, sems: semaphores{c: c, perPeer: perPeer, name: name}, handles: new(table), before: before, closing: new(sync.Mutex)}
+	var at *PeerMemory
+	if before != nil {
+		failed, at, e.handles = errors.Join(failed, c.follows(k.op, before.sems.c)), before.peers, before.handles
+	}
+	var err error
+	e.peers, err = c.shareAt(ctx, k, cmp.Or(inbox, local), failed, at)
+	return e, err
+}
+
+// registerLocal has the local buffer registered, as it is already where there is no inbox.
+func (e *channelEnds) registerLocal(inbox *gpu.Buffer) (err error) {
+	if e.mine = e.peers.Memories[e.sems.c.Rank()]; inbox != nil {
+		e.mine, err = e.sems.register(e.local)
+	}
+	return err
+}
+
+// take has the handles be those of these channels.
+func (e *channelEnds) take() error {
+	if e.before != nil {
+		e.before.handles, e.before = nil, nil
+	}
+	return nil
+}
+
+// captured reports whether channels whose handles are at an address, or nil, are for graphs what these were, whose
+// handles are at another.
+func (e *channelEnds) captured(c *Communicator, at, then *gpu.Buffer) bool {
+	return c.asBefore(e.sems.c) && (then == nil || at != nil && at.Ptr() == then.Ptr())
+}
+
+// close frees what the channels have, but for connections.
+func (e *channelEnds) close() error {
+	if e.before == nil {
+		e.handles.free(e.sems.c.private)
+	}
+	return errors.Join(e.peers.Close(), e.sems.close())
 }
 
 // maxPerPeer bounds MemoryChannelOptions.PerPeer.
@@ -67,68 +123,30 @@ func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o 
 
 // memoryChannels is MemoryChannels, with channels of an earlier group, or nil, whose places
 // these take where that is possible.
-func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o MemoryChannelOptions, before *MemoryChannels) (*MemoryChannels, error) {
+func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o MemoryChannelOptions, before *channelEnds) (*MemoryChannels, error) {
 	op := "communicator: make memory channels for " + sizeOf(local)
-	if o.PerPeer == 0 {
-		o.PerPeer = 1
-	}
-	shared := local
-	if o.Inbox != nil {
-		shared = o.Inbox
-	}
-	err := c.checkChannels(op, local, o.PerPeer)
-	var at *PeerMemory
-	if before != nil {
-		err, at = errors.Join(err, c.follows(op, before.sems.c)), before.peers
-	}
+	o.PerPeer = cmp.Or(o.PerPeer, 1)
 	k := c.begin("make memory channels", op)
-	peers, err := c.shareAt(ctx, k, shared, err, at)
+	ends, err := c.startChannels(ctx, k, local, o.Inbox, o.PerPeer, o.Name, before, nil)
 	if err != nil {
 		return nil, err
 	}
-	m := &MemoryChannels{local: local, options: o, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers, closing: new(sync.Mutex)}
+	m := &MemoryChannels{channelEnds: ends, options: o}
 	if m.Ranks = c.everyone(); o.SameHost {
 		m.Ranks = c.HostRanks()
 	}
-	k = k.then("connect memory channels")
-	mine, err := m.sems.take()
-	all, err := k.collect(ctx, mine, err)
-	made := false
-	if err == nil {
-		err = m.connect(ctx, op, local, o.Inbox, all, before)
-		made = err == nil
-		err = k.agree(ctx, err)
-	}
-	if err != nil {
-		if before != nil && m.handles == before.handles {
-			m.handles = piece{} // they stay before's
-		}
-		return nil, k.giveUp(made, err, m.Close)
+	connect := func(all [][]byte) error { return m.connect(ctx, op, all) }
+	if err := k.then("connect memory channels").made(ctx, m.sems.take, connect, m.take, m.Close); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
-// checkChannels returns the error of invalid arguments.
-func (c *Communicator) checkChannels(op string, local *gpu.Buffer, perPeer int) error {
-	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
-	switch {
-	case perPeer < 0 || perPeer > maxPerPeer:
-		return invalid("%d channels for each peer, 1 to %d are allowed", perPeer, maxPerPeer)
-	case local == nil:
-		return invalid("the local buffer is nil")
-	}
-	return nil
-}
-
 // connect makes this rank's channels and copies their handles to device memory.
-func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *gpu.Buffer, all [][]byte, before *MemoryChannels) error {
+func (m *MemoryChannels) connect(ctx context.Context, op string, all [][]byte) error {
 	c := m.sems.c
-	mine := m.peers.Memories[c.Rank()]
-	if inbox != nil {
-		var err error
-		if mine, err = m.sems.register(local); err != nil {
-			return err
-		}
+	if err := m.registerLocal(m.options.Inbox); err != nil {
+		return err
 	}
 	theirs := make([][]peerSemaphore, c.Size())
 	for _, rank := range m.Ranks {
@@ -143,20 +161,11 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 	var values []devicecode.MemoryChannel
 	for i := range m.sems.perPeer {
 		for _, rank := range m.Ranks {
-			words, err := m.sems.buffer(i, rank)
+			s, err := m.sems.byThreads(i, i, rank, theirs[rank][i])
 			if err != nil {
 				return err
 			}
-			to := theirs[rank][i]
-			signalled, err := to.slab.Buffer().Slice(to.offset, semaphoreBytes)
-			if err != nil {
-				return err
-			}
-			s, err := semaphore.NewDevice2Device(words, signalled, c.watch(rank, m.sems.number(i, i)))
-			if err != nil {
-				return err
-			}
-			ch, err := channel.NewMemoryChannel(s, m.peers.Memories[rank], mine, inbox)
+			ch, err := channel.NewMemoryChannel(s, m.peers.Memories[rank], m.mine, m.options.Inbox)
 			if err != nil {
 				return err
 			}
@@ -164,12 +173,11 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 			values = append(values, ch.Handle())
 		}
 	}
-	var err error
-	if before == nil {
-		before = &MemoryChannels{}
+	if err := store(m.handles, c.private, values); err != nil {
+		return err
 	}
-	m.handles, m.Handles, err = rewrite(c, before.handles, before.Handles, values)
-	return err
+	m.Handles = m.handles.memory
+	return nil
 }
 
 // Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.
@@ -230,12 +238,7 @@ func (m *MemoryChannels) Close() error {
 	}
 	m.closing.Lock()
 	defer m.closing.Unlock()
-	errs := []error{m.peers.Close(), m.sems.close()}
-	if m.handles.slab != nil {
-		m.sems.c.private.free(m.handles)
-	}
-	m.handles = piece{}
-	return errors.Join(errs...)
+	return m.close()
 }
 
 // sizeIn returns the size of n values in bytes.

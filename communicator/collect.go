@@ -221,6 +221,26 @@ func (k *call) agreeLast(ctx context.Context, failed error) error {
 	return k.agree(ctx, failed)
 }
 
+// made has all ranks make something of what each offers, or none: connect makes this rank's part of the offers of all, which
+// close closes after an error. show makes the part known to what uses it, once all have made theirs.
+func (k *call) made(ctx context.Context, offer func() ([]byte, error), connect func(all [][]byte) error, show, close func() error) error {
+	mine, err := offer()
+	all, err := k.collect(ctx, mine, err)
+	made := false
+	if err == nil {
+		err = connect(all)
+		made = err == nil
+		err = k.agree(ctx, err)
+	}
+	if err != nil {
+		return k.giveUp(made, err, close)
+	}
+	if err := show(); err != nil { // of which the others, who go on, do not know
+		return k.leave(k.c.ours(err), close)
+	}
+	return nil
+}
+
 // giveUp ends a call that has failed, and closes what this rank has made for it. If that was all, and this rank
 // does not know whether the others agreed, they may go on, and their kernels write there: it is closed with the
 // communicator.

@@ -137,6 +137,7 @@ const (
 
 // Communicator is one rank's view of its group.
 type Communicator struct {
+	*lasting
 	given    Bootstrap
 	boot     fullBootstrap        // given, or over
 	over     *bootstrap.Bootstrap // over the messages of one that is a program's own, or nil
@@ -146,7 +147,6 @@ type Communicator struct {
 	failure  *failure
 	patience time.Duration      // lostPatience
 	shared   *arena             // memory that peers write: semaphores
-	private  *arena             // memory of this rank's kernels alone: handles
 	pipes    *pipePool          // memory of shared pipes
 	launches inside.LaunchGroup // by which the device knows those of this group
 	sharers  int                // ranks that use this rank's device, itself included
@@ -159,18 +159,13 @@ type Communicator struct {
 	calls    atomic.Pointer[watch.Calls] // those of MatchCall; nil before there is a board
 	tracer   *tracer                     // of the timeline, or nil
 
-	from       *carried                      // of the communicator that Reform turned into this one, or nil
-	reforming  sync.Mutex                    // held by Reform and Close
-	together   bool                          // the other ranks have left too; see leave
-	leaves     *carried                      // what Reform has kept and no communicator has taken, or nil
-	latest     *atomic.Pointer[Communicator] // of those that Reform has made one of the other
-	ownsDevice bool
+	reforming sync.Mutex                    // held by Reform and Close
+	together  bool                          // the other ranks have left too; see leave
+	retired   bool                          // Reform has ended the group's part, and no communicator has what lasts
+	latest    *atomic.Pointer[Communicator] // of those that Reform has made one of the other
 
 	mu         sync.Mutex
 	retiring   bool                   // Reform is ending the group's part, or could not
-	group      *group                 // made by the first call of Group
-	local      *group                 // made by the first call of HostGroup
-	runners    *group                 // made by the first call of RunnersGroup
 	begun      uint64                 // collective calls so far
 	channels   uint32                 // channels so far
 	named      map[uint32]channelName // the channels that have a name, or are for other blocks than 0
@@ -182,8 +177,7 @@ type Communicator struct {
 	endAnswers context.CancelFunc
 	running    sync.WaitGroup
 
-	openers map[int]*opener            // by rank; see turnAway
-	kept    inside.Kept[*Communicator] // or nil
+	openers map[int]*opener // by rank; see turnAway
 	closed  bool
 	left    bool // leave is done or under way
 	closing sync.Once
@@ -282,9 +276,8 @@ func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Comm
 	return newCommunicator(ctx, boot, dev, o, nil)
 }
 
-// newCommunicator is New. from is what a communicator leaves to this one, or nil; after an
-// error it stays the caller's.
-func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options, from *carried) (*Communicator, error) {
+// newCommunicator is New. from is what lasts of a communicator, or nil; after an error it stays the caller's.
+func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options, from *lasting) (*Communicator, error) {
 	op := "communicator: make one"
 	if boot == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap is nil")
@@ -292,7 +285,10 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 	if dev != nil {
 		op += " for " + dev.String()
 	}
-	c := &Communicator{given: boot, dev: dev, options: o, from: from, patience: lostPatience, latest: new(atomic.Pointer[Communicator])}
+	c := &Communicator{lasting: from, given: boot, dev: dev, options: o, patience: lostPatience, latest: new(atomic.Pointer[Communicator])}
+	if from == nil {
+		c.lasting = &lasting{private: &arena{dev: dev}, groups: map[uint32]*group{}}
+	}
 	c.latest.Store(c)
 	var err error
 	if c.boot, err = c.complete(ctx, op); err != nil {
@@ -307,11 +303,10 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 			c.over.Blame(c.Rank(), err)
 		}
 		if from != nil {
-			c.giveBack()
+			return nil, errors.Join(err, c.end(c.registry.Close), c.closeBootstrap())
 		}
 		return nil, errors.Join(err, c.release())
 	}
-	c.ownsDevice = from != nil && from.device
 	c.logFormed()
 	return c, nil
 }
@@ -343,7 +338,7 @@ func (c *Communicator) build(op string) error {
 	if c.failure, err = newFailure(c); err != nil {
 		return err
 	}
-	c.launches.Has(uint64(c.failure.status.Ptr()), c.failure.status.Size())
+	c.launches.Has(uint64(c.status.Ptr()), c.status.Size())
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
 		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
@@ -360,9 +355,6 @@ func (c *Communicator) build(op string) error {
 		}
 	}
 	c.shared, c.pipes = &arena{dev: c.dev, registry: c.registry}, &pipePool{c: c, load: c.registry.Import}
-	if c.private = (&arena{dev: c.dev}); c.from != nil {
-		c.private = c.from.private
-	}
 	c.private.groups(c.launches)
 	return nil
 }
@@ -426,15 +418,19 @@ func (c *Communicator) Close() error {
 func (c *Communicator) close() error {
 	c.reforming.Lock()
 	defer c.reforming.Unlock()
-	if !c.leave() {
-		return c.closeCarried()
+	if c.leave() {
+		time.Sleep(abortGrace)
+		var err error
+		if c.tracer != nil {
+			err = c.tracer.finish(c.together)
+		}
+		return errors.Join(err, c.release())
 	}
-	time.Sleep(abortGrace)
-	var err error
-	if c.tracer != nil {
-		_, err = c.tracer.finish(c.together)
+	if !c.retired {
+		return nil
 	}
-	return errors.Join(err, c.release())
+	c.retired = false
+	return errors.Join(c.closeKept(), c.lasting.close(), c.closeDevice())
 }
 
 // leave waits for the other ranks to leave too, and ends the waits of kernels. It reports false if
@@ -469,20 +465,6 @@ func (c communicatorInside) Leave() error {
 	return kept.Leave()
 }
 
-// closeCarried frees what Reform has kept, if no communicator has taken it.
-func (c *Communicator) closeCarried() error {
-	h := c.leaves
-	if h == nil {
-		return nil
-	}
-	c.leaves = nil
-	errs := []error{h.close(), h.private.close(), h.status.Close()}
-	if h.device {
-		errs = append(errs, c.dev.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // part waits until the other ranks of a group that works close too, and reports whether they
 // do.
 func (c *Communicator) part() bool {
@@ -500,64 +482,54 @@ func (c *Communicator) part() bool {
 
 // release frees in reverse order whatever was made.
 func (c *Communicator) release() error {
-	var errs []error
+	return errors.Join(c.closeKept(), c.end(c.registry.Close), c.lasting.close(), c.closeBootstrap(), c.closeDevice())
+}
+
+// closeKept closes what package collective keeps.
+func (c *Communicator) closeKept() error {
 	c.mu.Lock()
-	kept, groups := c.kept, []*group{c.runners, c.local, c.group}
+	kept := c.kept
 	c.mu.Unlock()
-	if kept != nil {
-		errs = append(errs, kept.Close())
+	if kept == nil {
+		return nil
 	}
+	return kept.Close()
+}
+
+// end ends this rank's part in the group, and frees what does not last. The registry is closed or retired by a function.
+func (c *Communicator) end(registry func() error) error {
 	if c.launches != nil {
 		c.launches.End()
 	}
-	for _, g := range groups {
-		if g != nil {
-			errs = append(errs, g.close(c.private))
-		}
-	}
-	errs = append(errs, c.leaveBoard(), c.closeLeft())
-	if c.from != nil {
-		errs = append(errs, c.from.close())
-	}
-	if c.private != nil {
-		errs = append(errs, c.private.close())
-	}
+	errs := []error{c.leaveBoard(), c.closeLeft()}
 	if c.shared != nil {
 		errs = append(errs, c.shared.close(), c.pipes.close())
 	}
-	if c.registry != nil {
-		errs = append(errs, c.registry.Close(), c.closeNetworks())
-	}
+	errs = append(errs, registry(), c.closeNetworks())
 	if c.failure != nil {
-		errs = append(errs, c.failure.close())
+		c.failure.close()
 	}
-	if c.tracer != nil {
-		errs = append(errs, c.tracer.end())
-	}
-	c.over.Close()
-	errs = append(errs, c.closeOwned())
-	if c.ownsDevice {
-		errs = append(errs, c.dev.Close())
-	}
+	c.tracer.end()
 	return errors.Join(errs...)
 }
 
-// closeOwned closes what was opened for the communicator, but the device.
-func (c *Communicator) closeOwned() error {
+// closeDevice closes the device if Join opened it.
+func (c *Communicator) closeDevice() error {
+	if !c.ownsDevice {
+		return nil
+	}
+	return c.dev.Close()
+}
+
+// closeBootstrap closes what was opened for the communicator, but the device.
+func (c *Communicator) closeBootstrap() error {
+	c.over.Close()
 	var errs []error
 	for i := len(c.owned) - 1; i >= 0; i-- {
 		errs = append(errs, c.owned[i]())
 	}
 	c.owned = nil
 	return errors.Join(errs...)
-}
-
-// giveBack leaves what came from another communicator to its caller.
-func (c *Communicator) giveBack() {
-	c.from, c.private = nil, nil
-	if c.failure != nil {
-		c.failure.inherited = true
-	}
 }
 
 const (
@@ -621,7 +593,7 @@ func (c *Communicator) endedWithGroup(err error) bool {
 // watch returns what bounds the waits of a handle.
 func (c *Communicator) watch(peer int, channel uint32) devicecode.Watch {
 	return devicecode.Watch{
-		Status:  c.failure.status.Ptr(),
+		Status:  c.status.Ptr(),
 		Timeout: uint64(c.options.Timeout.Nanoseconds()),
 		Peer:    uint32(peer),
 		Channel: channel,

@@ -25,8 +25,6 @@ type failure struct {
 	stop     chan struct{}
 	done     chan struct{}
 
-	inherited bool // status is not to be closed with it
-
 	judging sync.Mutex  // held while a wait that failed is judged
 	failed  atomic.Bool // cause is set
 
@@ -59,22 +57,21 @@ const settling = 3 * reportInterval
 const waitOp = "communicator: device wait"
 
 func newFailure(c *Communicator) (*failure, error) {
-	var status *gpu.Buffer
-	var err error
-	if c.from != nil {
-		status = c.from.status // all kernels that looked there have ended
-		clear(status.Bytes())
-	} else if status, err = c.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
-		return nil, err
+	if c.status == nil {
+		var err error
+		if c.status, err = c.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
+			return nil, err
+		}
 	}
+	clear(c.status.Bytes()) // all kernels that looked there have ended
 	observer := newObserver(c)
-	observer.still.group = uint64(status.Ptr())
-	f := &failure{boot: c.boot, status: status, observer: observer, stop: make(chan struct{}), done: make(chan struct{})}
+	observer.still.group = uint64(c.status.Ptr())
+	f := &failure{boot: c.boot, status: c.status, observer: observer, stop: make(chan struct{}), done: make(chan struct{})}
 	go f.watch()
 	return f, nil
 }
 
-// with calls do with the status as the host sees it, unless that is freed, by close or with the device, or dropped.
+// with calls do with the status as the host sees it, unless that is freed with the device, or no longer f's.
 func (f *failure) with(do func(words *devicecode.GroupStatus)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,33 +228,13 @@ func (f *failure) err() error {
 	return cause
 }
 
-// close ends watch and frees the status. It is called once.
-func (f *failure) close() error {
+// close ends watch, and has f use the status no more, which stays the caller's. It is called once.
+func (f *failure) close() {
 	close(f.stop)
 	<-f.done
-	if f.inherited {
-		f.drop()
-		return nil
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status.Close()
-}
-
-// retire ends watch and returns the status, which it uses no more.
-func (f *failure) retire() *gpu.Buffer {
-	close(f.stop)
-	<-f.done
-	return f.drop()
-}
-
-// drop returns the status, which f uses no more.
-func (f *failure) drop() *gpu.Buffer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	status := f.status
 	f.status = nil
-	return status
 }
 
 // shortShare is the part of Options.Timeout after which a lack of descriptors or memory that

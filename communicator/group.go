@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,10 +15,10 @@ import (
 
 // group holds what Group or HostGroup made: the windows of its ranks.
 type group struct {
-	ranks   []int
-	window  *gpu.Buffer // flags, then scratch; peers write it
-	counts  piece       // epochs, then arrivals; only this rank's kernels use them
-	more    addresses   // of handle
+	of      *Communicator // whose it is, or was; nil before it is made
+	window  *gpu.Buffer   // flags, then scratch; peers write it
+	counts  table         // epochs, then arrivals; only this rank's kernels use them
+	more    addresses     // of handle
 	windows *PeerMemory
 	handle  devicecode.Group
 }
@@ -48,7 +49,7 @@ const (
 // Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and
 // when they do not all map each other's memory (see [Communicator.HostGroup]).
 func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
-	return c.groupOf(ctx, &c.group, "the group's windows", c.everyone(), groupChannel, c.options.Scratch)
+	return c.groupOf(ctx, "the group's windows", c.everyone(), groupChannel, c.options.Scratch)
 }
 
 // HostGroup is like [Communicator.Group] for the ranks of [Communicator.HostRanks]
@@ -56,7 +57,7 @@ func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
 // Its windows and epochs are its own. Collective the first time, for all ranks of
 // all hosts.
 func (c *Communicator) HostGroup(ctx context.Context) (devicecode.Group, error) {
-	return c.groupOf(ctx, &c.local, "the hosts' windows", c.hostRanks(), hostGroupChannel, c.options.Scratch)
+	return c.groupOf(ctx, "the hosts' windows", c.hostRanks(), hostGroupChannel, c.options.Scratch)
 }
 
 func (c communicatorInside) RunnersGroup(ctx context.Context) (devicecode.Group, error) {
@@ -71,135 +72,126 @@ func (c communicatorInside) RunnersGroup(ctx context.Context) (devicecode.Group,
 	if err := c.alikeRunners(ctx, c.begin("compare "+what, op)); err != nil {
 		return devicecode.Group{}, err
 	}
-	return c.groupOf(ctx, &c.runners, what, c.hostRanks(), runnersChannel, scratch)
+	return c.groupOf(ctx, what, c.hostRanks(), runnersChannel, scratch)
 }
 
 // alikeRunners leaves the group of the runners that a call has made on this rank, but not on all. Collective.
 func (c *Communicator) alikeRunners(ctx context.Context, k *call) error {
 	c.mu.Lock()
-	kept := c.runners
+	kept := c.groups[runnersChannel]
 	c.mu.Unlock()
 	mine := []byte{0}
-	if kept != nil {
+	made := kept != nil && kept.of == c
+	if made {
 		mine[0] = 1
 	}
 	all, err := k.collect(ctx, mine, nil)
-	if err != nil || kept == nil || !slices.ContainsFunc(all, func(theirs []byte) bool { return !bytes.Equal(theirs, mine) }) {
+	if err != nil || !made || !slices.ContainsFunc(all, func(theirs []byte) bool { return !bytes.Equal(theirs, mine) }) {
 		return err
 	}
 	c.mu.Lock()
-	c.runners = nil
+	delete(c.groups, runnersChannel)
 	c.mu.Unlock()
 	return k.leave(nil, func() error { return kept.close(c.private) })
 }
 
-// groupOf returns the group that kept points to, and makes it the first time, with so many bytes of scratch. Its
-// waits are reported with a channel number.
-func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, ranks []int, channel uint32, scratch uint64) (devicecode.Group, error) {
+// groupOf returns the group whose waits are reported with a channel number, and makes it the first time, with so many
+// bytes of scratch. What this makes again of an earlier communicator's stays for the next one after an error too: a second
+// failure loses no address.
+func (c *Communicator) groupOf(ctx context.Context, what string, ranks []int, channel uint32, scratch uint64) (devicecode.Group, error) {
 	name := "make " + what
 	op := "communicator: " + name
 	if err := c.usable(op); err != nil {
 		return devicecode.Group{}, err
 	}
 	c.mu.Lock()
-	g := *kept
-	c.mu.Unlock()
-	if g != nil {
+	g := c.groups[channel]
+	if g != nil && g.of == c {
+		defer c.mu.Unlock()
 		return g.handle, nil
 	}
-	g, err := c.newGroup(ctx, c.begin(name, op), ranks, channel, scratch)
-	if err != nil {
-		return devicecode.Group{}, err
+	delete(c.groups, channel) // so that nobody else frees g
+	c.mu.Unlock()
+	again := g != nil
+	if !again {
+		g = &group{}
 	}
+	err := g.make(ctx, c, c.begin(name, op), ranks, channel, scratch)
 	c.mu.Lock()
-	closed := c.closed
-	if !closed {
-		*kept = g
-		c.launches.HasBlocks(uint64(g.handle.Epochs), devicecode.MaxBlocks)
+	closed := c.closed // meanwhile
+	keep := !closed && (again || err == nil)
+	if err == nil {
+		g.of = c
+	}
+	if keep {
+		c.groups[channel] = g
 	}
 	c.mu.Unlock()
-	if closed { // meanwhile, so that nobody else frees g
-		return devicecode.Group{}, errors.Join(c.usable(op), g.close(c.private))
+	switch {
+	case keep && err == nil:
+		c.launches.HasBlocks(uint64(g.handle.Epochs), devicecode.MaxBlocks)
+		return g.handle, nil
+	case !keep:
+		if closed {
+			err = cmp.Or(err, c.usable(op))
+		}
+		err = errors.Join(err, g.close(c.private))
 	}
-	return g.handle, nil
+	return devicecode.Group{}, err
 }
 
-func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, channel uint32, scratch uint64) (*group, error) {
+// make makes the group, in the places of an earlier one if it was one.
+func (g *group) make(ctx context.Context, c *Communicator, k *call, ranks []int, channel uint32, scratch uint64) error {
 	flags := devicecode.MaxBlocks * uint64(len(ranks)) * uint64(unsafe.Sizeof(uint32(0)))
 	flags = (flags + scratchAlign - 1) / scratchAlign * scratchAlign
 	scratch = (scratch + scratchAlign - 1) / scratchAlign * scratchAlign
 	me := slices.Index(ranks, c.Rank())
-	g := &group{ranks: ranks, handle: devicecode.Group{
+	g.handle = devicecode.Group{
 		Rank:          uint32(me),
 		Size:          uint32(len(ranks)),
 		ScratchOffset: flags,
 		ScratchSize:   scratch,
 		Watch:         c.watch(me, channel),
-	}}
-	before := c.take(channel)
-	if before == nil {
-		before = &group{}
 	}
-	err := g.allocate(c, flags+scratch, before)
-	g.windows = before.windows
-	if windows, failed := c.shareAt(ctx, k, g.window, err, before.windows); failed != nil {
-		err = failed
-	} else {
-		g.windows, err = windows, before.windows.Close() // but for what these have taken
-	}
-	if err == nil {
-		err = k.agreeLast(ctx, g.finish(c, k.op))
-	}
-	if err != nil && !c.putBack(channel, g) {
-		err = errors.Join(err, g.close(c.private))
-	}
+	err := g.allocate(c, len(ranks), flags+scratch)
+	windows, err := c.shareAt(ctx, k, g.window, err, g.windows)
 	if err != nil {
-		return nil, err
-	}
-	return g, nil
-}
-
-// allocate allocates this rank's memory and zeroes it. It takes the places of that of the
-// group before.
-func (g *group) allocate(c *Communicator, windowBytes uint64, before *group) error {
-	g.counts, before.counts = before.counts, piece{}
-	g.more, before.more = before.more, addresses{}
-	old := before.window
-	before.window = nil
-	err := fitsHandle(len(g.ranks))
-	if err != nil { // before every rank allocates what cannot be used
-		if old != nil {
-			err = errors.Join(err, old.Close())
-		}
 		return err
 	}
-	if g.window, err = c.renewed(old, windowBytes); err != nil {
+	err = g.windows.Close() // but for what these have taken
+	if g.windows = windows; err == nil {
+		err = g.finish(c, k.op, ranks)
+	}
+	return k.agreeLast(ctx, err)
+}
+
+// allocate allocates this rank's memory, where it was if it was there, and zeroes it.
+func (g *group) allocate(c *Communicator, ranks int, windowBytes uint64) (err error) {
+	if err := fitsHandle(ranks); err != nil { // before every rank allocates what cannot be used
+		return err
+	}
+	if g.window, err = c.renewed(g.window, windowBytes); err != nil {
 		return err
 	}
 	if err := zero(g.window); err != nil {
 		return err
 	}
-	if g.counts.slab == nil {
-		if g.counts, err = c.private.alloc(2 * countBytes); err != nil {
-			return err
-		}
-	}
-	counts, err := g.counts.buffer(2 * countBytes)
-	if err != nil {
+	if err := g.counts.room(c.private, 2*countBytes); err != nil {
 		return err
 	}
+	counts := g.counts.memory
 	g.handle.Epochs, g.handle.Arrivals = counts.Ptr(), counts.Ptr()+gpu.Ptr(countBytes)
 	return zero(counts)
 }
 
 // finish checks that the windows have one size and fills in the handle.
-func (g *group) finish(c *Communicator, op string) error {
-	for _, rank := range g.ranks {
+func (g *group) finish(c *Communicator, op string, ranks []int) error {
+	for _, rank := range ranks {
 		if m := g.windows.Memories[rank]; m.Size() != g.window.Size() {
 			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "its window has %d bytes, this rank's %d: Options.Scratch must be the same on all ranks", m.Size(), g.window.Size()).At(c.Rank(), rank)
 		}
 	}
-	at, err := g.windows.addressesOf(g.ranks)
+	at, err := g.windows.addressesOf(ranks)
 	if err != nil {
 		return err
 	}
@@ -208,18 +200,9 @@ func (g *group) finish(c *Communicator, op string) error {
 }
 
 func (g *group) close(private *arena) error {
-	var errs []error
-	if g.counts.slab != nil {
-		private.free(g.counts)
-	}
+	g.counts.free(private)
 	g.more.free(private)
-	if g.windows != nil {
-		errs = append(errs, g.windows.Close())
-	}
-	if g.window != nil {
-		errs = append(errs, g.window.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(g.windows.Close(), g.window.Close())
 }
 
 // zero clears a buffer piece by piece, so that the host needs little memory.

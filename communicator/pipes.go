@@ -98,7 +98,7 @@ type Pipes struct {
 	ends        []*pipeEnd
 	room        serviceRoom // for the ends in the service
 	connections []*connection.Connection
-	handles     piece
+	handles     table
 	set         devicecode.PipeSet
 	lazy        *lazyPipes // of PipeOptions.Lazy, else nil
 	closing     sync.Mutex
@@ -143,19 +143,10 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 	k := c.begin("make pipes", op)
 	defer p.closeEndpoints()
 	defer p.unreserve()
-	mine, err := p.prepare(op)
-	all, err := k.collect(ctx, mine, err)
-	made := false
-	if err == nil {
-		err = p.connect(ctx, k, all)
-		made = err == nil
-		err = k.agree(ctx, err)
-	}
-	if err != nil {
-		return nil, k.giveUp(made, err, p.Close)
-	}
-	if err := p.show(); err != nil { // of which the others, who go on, do not know
-		return nil, k.leave(c.ours(err), p.Close)
+	prepare := func() ([]byte, error) { return p.prepare(op) }
+	connect := func(all [][]byte) error { return p.connect(ctx, k, all) }
+	if err := k.made(ctx, prepare, connect, p.show, p.Close); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -499,13 +490,11 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 	if len(values) == 0 {
 		return nil
 	}
-	buf := (*gpu.Buffer)(nil)
-	var err error
-	if p.handles, buf, err = handles(c, values); err != nil {
+	if err := store(&p.handles, c.private, values); err != nil {
 		return err
 	}
-	p.set.Out = buf.Ptr()
-	p.set.In = buf.Ptr() + gpu.Ptr(sizeIn[devicecode.Pipe](len(o.To)*o.PerPeer))
+	p.set.Out = p.handles.memory.Ptr()
+	p.set.In = p.set.Out + gpu.Ptr(sizeIn[devicecode.Pipe](len(o.To)*o.PerPeer))
 	return nil
 }
 
@@ -574,17 +563,9 @@ func (p *Pipes) end(ctx context.Context, k *call, e *pipeEnd, peer *pipePeer) er
 		config.Buffer, config.Source = peer.buffer, p.buffer
 	}
 	own, theirs := p.indices(e)
-	words, err := p.sems.buffer(own, e.peer)
-	if err != nil {
-		return err
-	}
-	to, watch := peer.semaphores[theirs], c.watch(e.peer, p.sems.number(own, e.i))
+	to := peer.semaphores[theirs]
 	if !e.port {
-		signalled, err := to.slab.Buffer().Slice(to.offset, semaphoreBytes)
-		if err != nil {
-			return err
-		}
-		s, err := semaphore.NewDevice2Device(words, signalled, watch)
+		s, err := p.sems.byThreads(own, e.i, e.peer, to)
 		if err != nil {
 			return err
 		}
@@ -597,7 +578,7 @@ func (p *Pipes) end(ctx context.Context, k *call, e *pipeEnd, peer *pipePeer) er
 		return err
 	}
 	p.connections = append(p.connections, conn)
-	s, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, watch)
+	s, err := p.sems.byHost(conn, own, e.i, e.peer, to)
 	if err != nil {
 		return err
 	}
@@ -643,11 +624,7 @@ func (p *Pipes) show() error {
 	for at, e := range p.ends {
 		values[at] = e.pipe.Handle()
 	}
-	b, err := p.handles.buffer(sizeIn[devicecode.Pipe](len(values)))
-	if err != nil {
-		return err
-	}
-	return gpu.CopyIn(b, values)
+	return gpu.CopyIn(p.handles.memory, values)
 }
 
 // unreserve leaves the service's room for ends that it does not serve to others.
@@ -727,9 +704,7 @@ func (p *Pipes) Close() error {
 	if p.taken.size > 0 {
 		p.sems.c.pipes.give(p.taken)
 	}
-	if p.handles.slab != nil {
-		p.sems.c.private.free(p.handles)
-	}
-	p.connections, p.own, p.taken, p.handles = nil, nil, span{}, piece{}
+	p.handles.free(p.sems.c.private)
+	p.connections, p.own, p.taken = nil, nil, span{}
 	return errors.Join(errs...)
 }

@@ -22,7 +22,7 @@ type lazyPipes struct {
 	p      *Pipes
 	tag    uint64         // of messages between two ranks that open pipes
 	closed semaphores     // the channel that handles name which are not open
-	still  piece          // zeros, which these handles wait for
+	still  table          // zeros, which these handles wait for
 	peers  map[int]*turns // never changes
 
 	registering sync.Mutex
@@ -68,11 +68,10 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 	if len(p.ends) == 0 {
 		return nil
 	}
-	var err error
-	var zeros *gpu.Buffer
-	if l.still, zeros, err = handles(c, []layout.PipeControl{{}}); err != nil {
+	if err := store(&l.still, c.private, []layout.PipeControl{{}}); err != nil {
 		return err
 	}
+	zeros := l.still.memory
 	number := l.closed.number(0, 0)
 	for at, e := range p.ends {
 		if l.peers[e.peer] == nil {
@@ -296,7 +295,7 @@ func (l *lazyPipes) show(op string, rank int, q *Pipes) error {
 		}
 		h, size := []devicecode.Pipe{q.ends[next].pipe.Handle()}, sizeIn[devicecode.Pipe](1)
 		next++
-		b, err := l.p.handles.slab.buf.Slice(l.p.handles.offset+uint64(at)*size, size)
+		b, err := l.p.handles.memory.Slice(uint64(at)*size, size)
 		if err == nil {
 			err = gpu.CopyIn(b, h)
 		}
@@ -352,9 +351,7 @@ func (l *lazyPipes) close() error {
 		}
 	}
 	errs = append(errs, l.closed.close())
-	if l.still.slab != nil {
-		l.p.sems.c.private.free(l.still)
-	}
+	l.still.free(l.p.sems.c.private)
 	return errors.Join(errs...)
 }
 

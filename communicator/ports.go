@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
@@ -97,19 +96,14 @@ type PortChannels struct {
 	// Ranks are the peers, in ascending order.
 	Ranks []int
 
-	local       *gpu.Buffer
+	channelEnds
 	options     PortChannelOptions
-	sems        semaphores
 	service     *proxyservice.ProxyService
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
 	waits       []*waitingChannel      // likewise, for the service to have them; nil: it has, or none is there
 	room        serviceRoom            // for those in the service
-	handles     piece
-	peers       *PeerMemory
-	mine        *registeredmem.Memory // local
-	kernels     *portKernels          // of StreamPort; nil without OnStream, and once closed
-	closing     *sync.Mutex
+	closed      bool
 }
 
 // PortChannels makes port channels between all ranks, which s serves. Peers write
@@ -127,55 +121,36 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 
 // portChannels is PortChannels, with channels of an earlier group, or nil, whose places
 // these take where that is possible.
-func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions, before *PortChannels) (*PortChannels, error) {
+func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions, before *channelEnds) (*PortChannels, error) {
 	op := "communicator: make port channels for " + sizeOf(local)
-	if o.PerPeer == 0 {
-		o.PerPeer = 1
-	}
+	o.PerPeer = cmp.Or(o.PerPeer, 1)
 	o.Peers = slices.Clone(o.Peers) // they are those of Reform too
-	shared := local
-	if o.Inbox != nil {
-		shared = o.Inbox
-	}
 	ranks, err := c.checkPeers(op, o.Peers)
 	err = errors.Join(c.checkService(op, s), err)
-	err = errors.Join(err, c.checkChannels(op, local, o.PerPeer))
-	var at *PeerMemory
-	if before != nil {
-		err, at = errors.Join(err, c.follows(op, before.sems.c)), before.peers
+	if o.OnStream && err == nil && c.usable(op) == nil {
+		err = c.loadPortKernels(ctx)
 	}
-	kernels, err := c.portKernels(ctx, o.OnStream, before, err)
 	k := c.begin("make port channels", op)
-	peers, err := c.shareAt(ctx, k, shared, err, at)
+	ends, err := c.startChannels(ctx, k, local, o.Inbox, o.PerPeer, o.Name, before, err)
 	if err != nil {
-		if before == nil || kernels != before.kernels {
-			err = errors.Join(err, kernels.close())
-		}
 		return nil, err
 	}
-	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, room: s.Internal().Room(), peers: peers, kernels: kernels, closing: new(sync.Mutex)}
-	k = k.then("connect port channels")
-	endpoints, mine, err := p.offer()
+	p := &PortChannels{channelEnds: ends, options: o, Ranks: ranks, service: s, room: s.Internal().Room()}
+	var endpoints []connection.Endpoint
 	defer func() {
 		for _, e := range endpoints {
 			e.Close()
 		}
 	}()
 	defer p.unreserve()
-	all, err := k.collect(ctx, mine, err)
-	made := false
-	if err == nil {
-		err = p.connect(ctx, k, local, o.Inbox, endpoints, all, before)
-		made = err == nil
-		err = k.agree(ctx, err)
+	k = k.then("connect port channels")
+	offer := func() (mine []byte, err error) {
+		endpoints, mine, err = p.offer()
+		return mine, err
 	}
-	if err != nil {
-		p.leaveTo(before)
-		return nil, k.giveUp(made, err, p.Close)
-	}
-	if err := p.show(); err != nil { // of which the others, who go on, do not know
-		p.leaveTo(before)
-		return nil, k.leave(c.ours(err), p.Close)
+	connect := func(all [][]byte) error { return p.connect(ctx, k, endpoints, all) }
+	if err := k.made(ctx, offer, connect, p.show, p.Close); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -190,19 +165,6 @@ func (c *Communicator) checkService(op string, s *proxyservice.ProxyService) err
 		return invalid("the proxy service is for %v, the communicator on %v%s", d, c.dev, native.Twice(d, c.dev))
 	}
 	return nil
-}
-
-// leaveTo leaves what channels that are not made have taken of earlier ones to these, or nil.
-func (p *PortChannels) leaveTo(before *PortChannels) {
-	if before == nil {
-		return
-	}
-	if p.handles == before.handles {
-		p.handles = piece{}
-	}
-	if p.kernels == before.kernels {
-		p.kernels = nil
-	}
 }
 
 // waitingChannel is what a channel will be once the other ranks' parts are known to have worked; see waitingPort.
@@ -306,7 +268,7 @@ func (p *PortChannels) decode(k *call, rank int, b []byte) (*offer, []descriptio
 }
 
 // connect makes this rank's channels, but for what the service has of them, and memory for their handles.
-func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte, before *PortChannels) error {
+func (p *PortChannels) connect(ctx context.Context, k *call, endpoints []connection.Endpoint, all [][]byte) error {
 	ctx, cancel := p.sems.c.bounded(ctx)
 	defer cancel()
 	// All offers first, as this rank may wait for a peer, and others for this rank.
@@ -324,7 +286,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.B
 	}
 	err := wrong
 	if err == nil {
-		err = p.connectAll(ctx, k, local, inbox, offers, dials, before)
+		err = p.connectAll(ctx, k, offers, dials)
 	}
 	if err != nil {
 		p.connections = append(p.connections, p.sems.c.connectInVain(ctx, k, dials)...)
@@ -333,14 +295,10 @@ func (p *PortChannels) connect(ctx context.Context, k *call, local, inbox *gpu.B
 }
 
 // connectAll is connect, with the offers of the peers and the connections, in the order of Ranks.
-func (p *PortChannels) connectAll(ctx context.Context, k *call, local, inbox *gpu.Buffer, offers []*offer, dials []dial, before *PortChannels) error {
+func (p *PortChannels) connectAll(ctx context.Context, k *call, offers []*offer, dials []dial) error {
 	c := p.sems.c
-	p.mine = p.peers.Memories[c.Rank()]
-	if inbox != nil {
-		var err error
-		if p.mine, err = p.sems.register(local); err != nil {
-			return err
-		}
+	if err := p.registerLocal(p.options.Inbox); err != nil {
+		return err
 	}
 	p.channels, p.waits = make([]*channel.PortChannel, len(dials)), make([]*waitingChannel, len(dials))
 	for j, rank := range p.Ranks {
@@ -355,11 +313,7 @@ func (p *PortChannels) connectAll(ctx context.Context, k *call, local, inbox *gp
 				return err
 			}
 			p.connections = append(p.connections, conn)
-			words, err := p.sems.buffer(i, rank)
-			if err != nil {
-				return err
-			}
-			sem, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, c.watch(rank, p.sems.number(i, i)))
+			sem, err := p.sems.byHost(conn, i, i, rank, to)
 			if err != nil {
 				return err
 			}
@@ -373,12 +327,11 @@ func (p *PortChannels) connectAll(ctx context.Context, k *call, local, inbox *gp
 	if len(p.waits) == 0 {
 		return nil
 	}
-	var err error
-	if before == nil {
-		before = &PortChannels{}
+	if err := p.handles.room(c.private, sizeIn[devicecode.PortChannel](len(p.waits))); err != nil {
+		return err
 	}
-	p.handles, p.Handles, err = handlesAt[devicecode.PortChannel](c, before.handles, before.Handles, len(p.waits))
-	return err
+	p.Handles = p.handles.memory
+	return nil
 }
 
 // try returns the error that a channel will have, so that all ranks hear of it.
@@ -391,7 +344,7 @@ func (p *PortChannels) try(w *waitingChannel) error {
 // show has the service serve the channels, and copies their handles to device memory.
 func (p *PortChannels) show() error {
 	if len(p.waits) == 0 {
-		return nil
+		return p.take()
 	}
 	values := make([]devicecode.PortChannel, len(p.waits))
 	for at, w := range p.waits {
@@ -405,7 +358,10 @@ func (p *PortChannels) show() error {
 		}
 		values[at] = p.channels[at].Handle()
 	}
-	return gpu.CopyIn(p.Handles, values)
+	if err := gpu.CopyIn(p.Handles, values); err != nil {
+		return err
+	}
+	return p.take()
 }
 
 // unreserve leaves the service's room for channels that it does not serve to others.
@@ -465,10 +421,6 @@ func (p *PortChannels) Close() error {
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())
 	}
-	errs = append(errs, p.peers.Close(), p.sems.close(), p.kernels.close())
-	if p.handles.slab != nil {
-		p.sems.c.private.free(p.handles)
-	}
-	p.connections, p.handles, p.kernels = nil, piece{}, nil
-	return errors.Join(errs...)
+	p.connections, p.closed = nil, true
+	return errors.Join(append(errs, p.close())...)
 }

@@ -197,7 +197,7 @@ func (s StreamPort) queue(op portOp, args ...uint64) error {
 	for _, a := range args {
 		all = append(all, a)
 	}
-	if err := p.kernels.of[op].Launch(s.stream, gpu.Blocks(1, 1), all...); err != nil {
+	if err := p.sems.c.ports.of[op].Launch(s.stream, gpu.Blocks(1, 1), all...); err != nil {
 		return s.errorf(mscclgo.KindOf(err), op, "%w", err)
 	}
 	return nil
@@ -218,7 +218,7 @@ func (s StreamPort) check(op portOp, args []uint64) error {
 		return s.errorf(mscclgo.ErrInvalid, op, "channel %d is asked for, and there are %d to each rank", s.channel, p.sems.perPeer)
 	case !p.options.OnStream:
 		return s.errorf(mscclgo.ErrInvalid, op, "the channels were made without PortChannelOptions.OnStream")
-	case p.kernels == nil:
+	case p.closed:
 		return s.errorf(mscclgo.ErrInvalid, op, "the channels are closed")
 	case p.service.Internal().Closed():
 		return s.errorf(mscclgo.ErrInvalid, op, "the proxy service of the channels is closed")
@@ -287,19 +287,6 @@ type portKernels struct {
 //go:embed kernels/ports.cu
 var portsSource []byte
 
-// portKernels returns the kernels for channels with OnStream: those of channels of an earlier group,
-// or nil, which graphs have captured. failed is why this rank cannot make the channels, or nil, and
-// is returned.
-func (c *Communicator) portKernels(ctx context.Context, onStream bool, before *PortChannels, failed error) (*portKernels, error) {
-	if before != nil && before.kernels != nil {
-		return before.kernels, failed
-	}
-	if !onStream || failed != nil || c.usable("") != nil {
-		return nil, failed
-	}
-	return c.loadPortKernels(ctx)
-}
-
 // Precompile compiles the kernels of [StreamPort] for an architecture, "sm_90" or [devicecode.ArchEmu] and the
 // like, into the cache of package devicecode. Channels with PortChannelOptions.OnStream need no compiler
 // then. Package collective has a Precompile for all kernels of the library.
@@ -313,22 +300,26 @@ func Precompile(ctx context.Context, arch string) error {
 // portsFile is what messages of the compiler call portsSource.
 const portsFile = "ports.cu"
 
-// loadPortKernels compiles the kernels of StreamPort, or finds them in the cache, and loads
-// them. It ends when the group fails.
-func (c *Communicator) loadPortKernels(ctx context.Context) (*portKernels, error) {
+// loadPortKernels compiles the kernels of StreamPort, or finds them in the cache, and loads them, unless they are loaded.
+// It ends when the group fails.
+func (c *Communicator) loadPortKernels(ctx context.Context) error {
+	if c.ports != nil {
+		return nil
+	}
 	ctx, cancel := c.untilFailure(ctx)
 	defer cancel()
 	module, err := devicecode.Load(ctx, c.dev, portsFile, portsSource, devicecode.Options{Trace: c.tracer != nil})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	k := &portKernels{module: module}
 	for op := range k.of {
 		if k.of[op], err = module.Kernel(portOps[op].kernel); err != nil {
-			return nil, errors.Join(err, module.Close())
+			return errors.Join(err, module.Close())
 		}
 	}
-	return k, nil
+	c.ports = k
+	return nil
 }
 
 // close unloads the kernels. It does nothing on nil.

@@ -3,7 +3,6 @@ package communicator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -13,18 +12,17 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// carried is what a communicator leaves to the one that follows it in the same process:
-// memory whose address kernels and captured graphs know.
-type carried struct {
-	status  *gpu.Buffer // the group's status: waits look there
-	private *arena      // handles, epochs
-	groups  map[uint32]*group
-	// Of this communicator and of those before it. They are retired, and hold the places
-	// at which peers' memory was mapped.
-	registries []*registeredmem.Registry
-	device     bool                       // it is to be closed with the communicator
-	kept       inside.Kept[*Communicator] // or nil
+// lasting is what Reform hands from a communicator to the next: the memory whose address kernels and captured
+// graphs know. What is in it is made again, for the new group.
+type lasting struct {
+	status     *gpu.Buffer                // the group's: waits look there
+	private    *arena                     // memory of this rank's kernels alone: handles, epochs
+	groups     map[uint32]*group          // by the channel of their waits; of this communicator or one before, which it makes again
+	registries []*registeredmem.Registry  // of communicators before: they hold the places at which peers' memory was mapped
+	ports      *portKernels               // or nil
 	ring       *traceRing                 // of a timeline, or nil
+	kept       inside.Kept[*Communicator] // or nil
+	ownsDevice bool                       // it is to be closed with the communicator
 }
 
 // Reform ends this rank's part in the group, and makes it one of another group, in the
@@ -71,44 +69,40 @@ func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*g
 	c.reforming.Lock()
 	defer c.reforming.Unlock()
 	c.mu.Lock()
-	over := c.closed && c.leaves == nil && !c.retiring
+	over := c.closed && !c.retired && !c.retiring
 	c.mu.Unlock()
 	if over {
 		return nil, c.invalid(op, "the communicator is closed, or was re-formed")
 	}
-	if c.leaves == nil {
+	if !c.retired {
 		if err := c.retire(ctx, op, streams); err != nil {
 			return nil, err
 		}
 	}
 	options := c.options
 	options.branch = nil
-	next, err := newCommunicator(ctx, boot, c.dev, options, c.leaves)
+	next, err := newCommunicator(ctx, boot, c.dev, options, c.lasting)
 	if err != nil {
 		return nil, err
 	}
-	if c.leaves.kept != nil {
-		next.kept, c.leaves.kept = c.leaves.kept, nil
+	if next.kept != nil {
 		next.kept.Follow(next)
 	}
-	c.leaves = nil
+	c.retired = false
 	next.latest = c.latest
 	next.latest.Store(next)
 	return next, nil
 }
 
-// retire ends this rank's part in the group, and keeps what the next one needs. If it fails
-// it may be called again.
+// retire ends this rank's part in the group, but for what lasts. If it fails it may be called again.
 func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Stream) error {
 	c.mu.Lock()
 	first := !c.retiring
 	c.closed, c.retiring = true, true
 	c.mu.Unlock()
-	together := false
 	if first {
 		c.calls.Load().Refuse()
-		together = c.part()
-		c.together = together
+		c.together = c.part()
 		c.ended.Store(true)
 		c.failure.abort()
 	}
@@ -123,36 +117,17 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	if first {
 		time.Sleep(abortGrace) // for streams that the caller forgot
 	}
-	h := &carried{private: c.private, groups: map[uint32]*group{}, device: c.ownsDevice}
 	var errs []error
 	if c.tracer != nil {
-		ring, err := c.tracer.finish(together)
-		h.ring, errs = ring, append(errs, err)
+		errs = append(errs, c.tracer.finish(c.together))
 	}
-	if h.kept = c.kept; h.kept != nil {
-		errs = append(errs, h.kept.Retire())
+	if c.kept != nil {
+		errs = append(errs, c.kept.Retire())
 	}
-	for channel, g := range map[uint32]*group{groupChannel: c.group, hostGroupChannel: c.local, runnersChannel: c.runners} {
-		if g != nil {
-			h.groups[channel] = g
-		}
-	}
-	c.launches.End()
-	errs = append(errs, c.leaveBoard(), c.closeLeft(), c.shared.close(), c.pipes.close(), c.registry.Internal().Retire(), c.closeNetworks())
-	h.status = c.failure.retire()
-	c.over.Close()
-	errs = append(errs, c.closeOwned())
-	h.registries = append(h.registries, c.registry)
-	if c.from != nil {
-		h.registries = append(h.registries, c.from.registries...)
-		for channel, g := range c.from.groups { // not made again in this group
-			h.groups[channel] = g
-		}
-		c.from = nil
-	}
-	c.leaves = h
+	errs = append(errs, c.end(c.registry.Internal().Retire), c.closeBootstrap())
+	c.registries = append(c.registries, c.registry)
 	c.mu.Lock()
-	c.retiring = false
+	c.retired, c.retiring = true, false
 	c.mu.Unlock()
 	if err := errors.Join(errs...); err != nil {
 		c.options.Logger.Warn("what the old group leaves did not close well", "rank", c.Rank(), "error", err)
@@ -160,52 +135,24 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	return nil
 }
 
-// close frees what no communicator has taken.
-func (h *carried) close() error {
+// close frees everything but what is kept.
+func (l *lasting) close() error {
 	var errs []error
-	if h.kept != nil {
-		errs = append(errs, h.kept.Close())
+	for _, g := range l.groups {
+		errs = append(errs, g.close(l.private))
 	}
-	for _, g := range h.groups {
-		errs = append(errs, g.close(h.private))
-	}
-	for _, r := range h.registries {
+	for _, r := range l.registries {
 		errs = append(errs, r.Close())
 	}
-	if h.ring != nil {
-		errs = append(errs, h.ring.close())
+	if l.ring != nil {
+		errs = append(errs, l.ring.close())
 	}
-	return errors.Join(errs...)
-}
-
-// take returns the group that the communicator before had made, for this one to use what
-// fits, or nil.
-func (c *Communicator) take(channel uint32) *group {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.from == nil {
-		return nil
-	}
-	g := c.from.groups[channel]
-	delete(c.from.groups, channel)
-	return g
-}
-
-// putBack leaves what take returned, as far as it is there, to the next communicator: a second failure
-// loses no address. It reports whether this one followed another.
-func (c *Communicator) putBack(channel uint32, g *group) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.from == nil {
-		return false
-	}
-	c.from.groups[channel] = g
-	return true
+	return errors.Join(append(errs, l.ports.close(), l.private.close(), l.status.Close())...)
 }
 
 // follows returns an error unless c follows old, with which something was made, by Reform.
 func (c *Communicator) follows(op string, old *Communicator) error {
-	if c.from == nil || c == old || c.private != old.private {
+	if c == old || c.lasting != old.lasting {
 		return c.invalid(op, "it was not made with a communicator that Reform has turned into this one")
 	}
 	return nil
@@ -247,7 +194,7 @@ func (p *PeerMemory) Reform(ctx context.Context, c *Communicator) (captured bool
 		return false, err
 	}
 	captured = c.asBefore(p.c) && fresh.sameAddresses(p)
-	fresh.more.inherit(p.more)
+	fresh.more, p.more = p.more, fresh.more // what the tables have is right if the addresses are the same
 	if err := p.Close(); err != nil {
 		return captured, errors.Join(err, fresh.Close())
 	}
@@ -275,16 +222,11 @@ func (p *PeerMemory) sameAddresses(old *PeerMemory) bool {
 //
 // Errors: those of [Communicator.MemoryChannels]; ErrInvalid for another communicator.
 func (m *MemoryChannels) Reform(ctx context.Context, c *Communicator) (captured bool, err error) {
-	old := m.sems.c
-	handles := m.Handles
-	fresh, err := c.memoryChannels(ctx, m.local, m.options, m)
+	fresh, err := c.memoryChannels(ctx, m.local, m.options, &m.channelEnds)
 	if err != nil {
 		return false, err
 	}
-	captured = c.asBefore(old) && fresh.Handles.Ptr() == handles.Ptr()
-	if fresh.handles == m.handles {
-		m.handles = piece{} // they are fresh's now
-	}
+	captured = m.captured(c, fresh.Handles, m.Handles)
 	err = m.Close()
 	*m = *fresh
 	return captured, err
@@ -297,45 +239,12 @@ func (m *MemoryChannels) Reform(ctx context.Context, c *Communicator) (captured 
 //
 // Errors: those of [Communicator.PortChannels]; ErrInvalid for another communicator.
 func (p *PortChannels) Reform(ctx context.Context, c *Communicator, s *proxyservice.ProxyService) (captured bool, err error) {
-	old := p.sems.c
-	handles := p.Handles
-	fresh, err := c.portChannels(ctx, s, p.local, p.options, p)
+	fresh, err := c.portChannels(ctx, s, p.local, p.options, &p.channelEnds)
 	if err != nil {
 		return false, err
 	}
-	captured = c.asBefore(old) && (handles == nil || fresh.Handles != nil && fresh.Handles.Ptr() == handles.Ptr())
-	if fresh.handles == p.handles {
-		p.handles = piece{} // they are fresh's now
-	}
-	if fresh.kernels == p.kernels {
-		p.kernels = nil // they too
-	}
+	captured = p.captured(c, fresh.Handles, p.Handles)
 	err = p.Close()
 	*p = *fresh
 	return captured, err
-}
-
-// rewrite returns device memory with the handles of channels: that of before, whose piece
-// that is, if they are as many, and else new.
-func rewrite[T any](c *Communicator, before piece, at *gpu.Buffer, values []T) (piece, *gpu.Buffer, error) {
-	if !fits[T](before, at, len(values)) {
-		return handles(c, values)
-	}
-	if err := gpu.CopyIn(at, values); err != nil {
-		return piece{}, nil, fmt.Errorf("rewrite the handles: %w", err)
-	}
-	return before, at, nil
-}
-
-// handlesAt is rewrite for n handles that are not known yet: those of before stay till then.
-func handlesAt[T any](c *Communicator, before piece, at *gpu.Buffer, n int) (piece, *gpu.Buffer, error) {
-	if !fits[T](before, at, n) {
-		return handles(c, make([]T, n))
-	}
-	return before, at, nil
-}
-
-// fits reports whether n handles can take the memory of before's.
-func fits[T any](before piece, at *gpu.Buffer, n int) bool {
-	return at != nil && before.slab != nil && at.Size() == sizeIn[T](n)
 }

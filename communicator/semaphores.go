@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -80,6 +81,28 @@ func (s *semaphores) take() ([]byte, error) {
 // buffer returns the memory of this rank's end of channel i to a rank.
 func (s *semaphores) buffer(i, rank int) (*gpu.Buffer, error) {
 	return s.own[s.index(i, rank)].buffer(semaphoreBytes)
+}
+
+// byThreads returns the semaphore of channel i to a rank, whose end is mapped. It is for the blocks of a number; see number.
+func (s *semaphores) byThreads(i, block, rank int, to peerSemaphore) (*semaphore.Device2Device, error) {
+	words, err := s.buffer(i, rank)
+	if err != nil {
+		return nil, err
+	}
+	signalled, err := to.slab.Buffer().Slice(to.offset, semaphoreBytes)
+	if err != nil {
+		return nil, err
+	}
+	return semaphore.NewDevice2Device(words, signalled, s.c.watch(rank, s.number(i, block)))
+}
+
+// byHost is byThreads where a connection leads to the rank.
+func (s *semaphores) byHost(conn *connection.Connection, i, block, rank int, to peerSemaphore) (*semaphore.Host2Device, error) {
+	words, err := s.buffer(i, rank)
+	if err != nil {
+		return nil, err
+	}
+	return semaphore.NewHost2Device(conn, words, to.slab, to.offset, s.c.watch(rank, s.number(i, block)))
 }
 
 // accept decodes a peer's offer, imports the slabs that it names, and returns the
@@ -191,23 +214,4 @@ func (s *semaphores) close() error {
 	s.c.mu.Unlock()
 	s.memories, s.own, s.numbers = nil, nil, nil
 	return errors.Join(errs...)
-}
-
-// handles returns device memory with the handles of channels, which the caller
-// frees.
-func handles[T any](c *Communicator, values []T) (piece, *gpu.Buffer, error) {
-	size := sizeIn[T](len(values))
-	p, err := c.private.alloc(size)
-	if err != nil {
-		return piece{}, nil, err
-	}
-	b, err := p.buffer(size)
-	if err == nil {
-		err = gpu.CopyIn(b, values)
-	}
-	if err != nil {
-		c.private.free(p)
-		return piece{}, nil, err
-	}
-	return p, b, nil
 }

@@ -133,7 +133,7 @@ func (p *PeerMemory) handleOf(ranks []int, more *addresses) (h devicecode.PeerMe
 	if err != nil {
 		return h, err
 	}
-	h.Size, h.Status = uint64(len(ranks)), p.c.failure.status.Ptr()
+	h.Size, h.Status = uint64(len(ranks)), p.c.status.Ptr()
 	h.More, err = more.place(p.c.private, at[copy(h.Ranks[:], at):])
 	return h, err
 }
@@ -176,15 +176,6 @@ func (p *PeerMemory) Close() error {
 		errs = append(errs, closeMemory(m))
 	}
 	return errors.Join(errs...)
-}
-
-// inherit takes the tables of old, of an earlier group: what they have is right if the addresses are
-// the same.
-func (m *moreAddresses) inherit(old *moreAddresses) {
-	old.mu.Lock()
-	defer old.mu.Unlock()
-	m.all, m.local = old.all, old.local
-	old.all, old.local = addresses{}, addresses{}
 }
 
 func (m *moreAddresses) close(private *arena) {

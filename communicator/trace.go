@@ -65,7 +65,6 @@ func (o *Options) checkTrace() error {
 // tracer records what this rank does, for the timeline of the group.
 type tracer struct {
 	c    *Communicator
-	ring *traceRing    // of kernels
 	host *native.Trace // of proxies and transports
 	same []bool        // the ranks whose hosts' clock is rank 0's
 
@@ -100,13 +99,12 @@ func newTracer(c *Communicator) (*tracer, error) {
 			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: trace", "the timeline cannot be written: %w", err).At(0, mscclgo.NoRank)
 		}
 	}
-	var err error
-	if t.ring, err = newTraceRing(c); err != nil {
+	if err := c.startRing(); err != nil {
 		return nil, err
 	}
 	now, err := c.dev.Internal().Clock()
 	if err != nil {
-		return nil, errors.Join(err, t.ring.close())
+		return nil, err
 	}
 	t.devices.First = timeline.Sample{Local: now.Device, Common: now.Host, Error: now.Error}
 	c.registry.Internal().TraceTo(t.host)
@@ -124,25 +122,24 @@ func noFile(file *os.File) error {
 	return err
 }
 
-// newTraceRing returns an empty ring, that of the communicator before if there is one of the
-// size, and tells kernels of it.
-func newTraceRing(c *Communicator) (*traceRing, error) {
+// startRing empties the ring, which it makes if there is none, and tells kernels of it.
+func (c *Communicator) startRing() error {
 	size := uint64(c.options.TraceEvents)
-	bytes := native.TraceHead + size*native.EventBytes
-	r := &traceRing{}
-	if c.from != nil && c.from.ring != nil && c.from.ring.memory.Size() == bytes {
-		r, c.from.ring = c.from.ring, nil
-	} else {
-		var err error
-		if r.memory, err = c.dev.AllocHost(bytes); err != nil {
-			return nil, err
+	r := c.ring
+	if r == nil {
+		memory, err := c.dev.AllocHost(native.TraceHead + size*native.EventBytes)
+		if err != nil {
+			return err
 		}
-		if r.count, err = c.dev.Alloc(uint64(unsafe.Sizeof(uint64(0)))); err != nil {
-			return nil, errors.Join(err, r.memory.Close())
+		count, err := c.dev.Alloc(uint64(unsafe.Sizeof(uint64(0))))
+		if err != nil {
+			return errors.Join(err, memory.Close())
 		}
+		r = &traceRing{memory: memory, count: count}
+		c.ring = r
 	}
-	if err := gpu.CopyIn(r.count, make([]byte, r.count.Size())); err != nil {
-		return nil, errors.Join(err, r.close())
+	if err := zero(r.count); err != nil {
+		return err
 	}
 	clear(r.memory.Bytes())
 	header := native.TraceHeader{Events: uint64(r.memory.Ptr()) + native.TraceHead, Count: uint64(r.count.Ptr()), Size: size}
@@ -153,7 +150,7 @@ func newTraceRing(c *Communicator) (*traceRing, error) {
 	if r.stop == nil {
 		r.sites, r.stop, _ = c.dev.Internal().TraceLaunches(uint64(r.memory.Ptr()))
 	}
-	return r, nil
+	return nil
 }
 
 // events returns what is in the ring.
@@ -207,12 +204,12 @@ func (t *tracer) record() *timeline.Rank {
 	r := &timeline.Rank{
 		Rank: c.Rank(), Size: c.Size(), Device: c.dev.String(), Host: watch.HostName(),
 		Group: groupChannel, HostGroups: [2]uint32{hostGroupChannel, runnersChannel}, HostRanks: t.local,
-		Channels: maps.Clone(t.channels), Sites: t.ring.launched(), Devices: t.devices, Hosts: t.hosts,
+		Channels: maps.Clone(t.channels), Sites: c.ring.launched(), Devices: t.devices, Hosts: t.hosts,
 	}
 	if cause != nil {
 		r.Failure = cause.Error()
 	}
-	r.Kernels, r.KernelsDropped = t.ring.events()
+	r.Kernels, r.KernelsDropped = c.ring.events()
 	r.HostDoes, r.HostDropped = t.host.Events()
 	return r
 }

@@ -69,9 +69,8 @@ func (t *tracer) dump() {
 	}
 }
 
-// finish writes the timeline when this rank leaves the group, and returns the ring, which is
-// the caller's. together is whether all ranks do so now.
-func (t *tracer) finish(together bool) (*traceRing, error) {
+// finish writes the timeline when this rank leaves the group. together is whether all ranks do so now.
+func (t *tracer) finish(together bool) error {
 	t.settled()
 	var err error
 	if together {
@@ -80,18 +79,18 @@ func (t *tracer) finish(together bool) (*traceRing, error) {
 	if !together || err != nil {
 		t.dump()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ended = true
-	return t.ring, err
+	t.end()
+	return err
 }
 
-// end frees the ring, which nothing writes any more.
-func (t *tracer) end() error {
+// end has the ring be read no more. t may be nil.
+func (t *tracer) end() {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
-	return t.ring.close()
 }
 
 // write collects what all ranks have, and rank 0 writes it. All ranks call it.
