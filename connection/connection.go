@@ -54,7 +54,7 @@ type Endpoint interface {
 // Connection writes into the memory of one peer, and reads from it. Every method may be
 // called from any goroutine. What one goroutine queues is done in that order. A call
 // that queues waits where the transport's queue is full, and behind all that wait
-// already; a caller that must not wait takes a [Turn] with TryTurn, or a [Place].
+// already.
 //
 // Words of 8 bytes are aligned at the peer: their address is a multiple of 8. If the memory begins at
 // such an address, the offset must be a multiple of 8. Only a slice of a memory may begin elsewhere.
@@ -112,7 +112,6 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of those of package registeredmem", transport).At(registry.Rank(), peer)
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: registry.Internal().Trace()}
-	c.turns.init()
 	c.path = &native.Path{Registry: registry.Internal().Instance(), Rank: c.rank, Peer: peer, Failed: registry.Internal().Failed()}
 	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
 		c.bytes, c.inline = b, b.InlineLimit()

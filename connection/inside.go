@@ -6,7 +6,7 @@ import (
 )
 
 // Internal is for packages of this module.
-func (c *Connection) Internal() inside.Connection { return connectionInside{c} }
+func (c *Connection) Internal() inside.Connection[Turn, Operations] { return connectionInside{c} }
 
 type connectionInside struct{ *Connection }
 
@@ -33,4 +33,23 @@ func (c connectionInside) Explained(err error) error {
 		return c.explain(err)
 	}
 	return err
+}
+
+func (c connectionInside) TryTurn(o Operations, n uint64) (Turn, bool) {
+	if o == Reads && c.reads == nil || o == Exchanges && c.atomics == nil {
+		o, n = Writes, 0 // it is an error
+	}
+	if !c.turns.try() {
+		return Turn{}, false
+	}
+	t := c.begin()
+	if !c.driver.Ready(o, n) {
+		t.End()
+		return Turn{}, false
+	}
+	return t, true
+}
+
+func (c connectionInside) Later(f func(Turn)) {
+	c.turns.later(func() { f(c.begin()) })
 }

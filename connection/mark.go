@@ -70,12 +70,11 @@ func (m Mark) Done() (bool, error) {
 // setMark returns a mark behind all that is queued. It waits for the queue at most
 // until ctx ends. closing is whether the connection may be closed.
 func (c *Connection) setMark(ctx context.Context, op string, closing bool) (*mark, error) {
-	place := c.turns.join()
 	// A call that waits in a full queue may have the turn until the transport fails.
-	if !c.turns.wait(ctx, place) {
+	if !c.turns.wait(ctx) {
 		return nil, mscclgo.FromContext(ctx, c.op(op), "the transport's queue is full").At(c.rank, c.peer)
 	}
-	defer c.turns.leave(place)
+	defer c.turns.end()
 	return c.newMark(op, closing)
 }
 

@@ -13,61 +13,23 @@ import (
 // it queues is done in that order, with nothing of others in between; over CUDA IPC a trigger
 // that a proxy took just before may be. Its methods are those of the [Connection], and have the
 // same errors. The goroutine must not call the connection's own methods that queue before End.
-type Turn struct {
-	c     *Connection
-	place uint64
-}
+type Turn struct{ c *Connection }
 
 // Turn waits for the turn. End ends it. Turns come in the order in which they were asked
 // for.
-func (c *Connection) Turn() Turn { return c.Place().Turn() }
-
-// TryTurn takes the turn if nobody waits for it and operations, of n bytes, would not wait in it.
-// Otherwise it reports false. It does not wait itself. What a failed transport refuses does not wait.
-func (c *Connection) TryTurn(o Operations, n uint64) (Turn, bool) {
-	if o == Reads && c.reads == nil || o == Exchanges && c.atomics == nil {
-		o, n = Writes, 0 // it is an error
-	}
-	place, ok := c.turns.try()
-	if !ok {
-		return Turn{}, false
-	}
-	t := c.begin(place)
-	if !c.driver.Ready(o, n) {
-		t.End()
-		return Turn{}, false
-	}
-	return t, true
+func (c *Connection) Turn() Turn {
+	c.turns.wait(context.Background())
+	return c.begin()
 }
 
-// Place is a place in the queue for the turn of a connection. Its holder takes the turn or
-// leaves, once: all behind it wait for that.
-type Place struct {
-	c      *Connection
-	number uint64
-}
-
-// Place returns the place behind all that there are. It does not wait, so that a caller that
-// must not wait can have another goroutine wait, and keep the order.
-func (c *Connection) Place() Place { return Place{c, c.turns.join()} }
-
-// Turn waits for the turn of the place.
-func (p Place) Turn() Turn {
-	p.c.turns.wait(context.Background(), p.number)
-	return p.c.begin(p.number)
-}
-
-// begin returns the turn of a place, which has come.
-func (c *Connection) begin(place uint64) Turn {
+// begin returns the turn, which was taken.
+func (c *Connection) begin() Turn {
 	c.path.Asked = race.Asked{}
-	return Turn{c, place}
+	return Turn{c}
 }
-
-// Leave gives the place up.
-func (p Place) Leave() { p.c.turns.leave(p.number) }
 
 // End ends the turn.
-func (t Turn) End() { t.c.turns.leave(t.place) }
+func (t Turn) End() { t.c.turns.end() }
 
 // Write is [Connection.Write].
 func (t Turn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {

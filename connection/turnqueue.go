@@ -2,97 +2,121 @@ package connection
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// turnQueue holds the places of goroutines that wait for a connection's turn. They take
-// the turn in the order of the places.
+// turnQueue gives the turn of a connection to one after the other, in the order in which they ask.
 type turnQueue struct {
 	mu      sync.Mutex
-	changed sync.Cond
-	next    uint64              // the next place
-	now     uint64              // the place whose turn it is
-	left    map[uint64]struct{} // places behind now that nobody waits in any more
-	native  *native.Queue       // whose users in C give way to all places, or nil
+	taken   bool      // somebody has the turn
+	waiting []*waiter // for it, oldest first
+	native  *native.Queue
 }
 
-func (q *turnQueue) init() { q.changed.L, q.left = &q.mu, map[uint64]struct{}{} }
+// waiter waits for the turn.
+type waiter struct {
+	turn  chan struct{} // closed once it has the turn, if it is a goroutine
+	later func()        // otherwise what is to be done in the turn
+}
 
-// join returns the next place. The caller must wait for its turn or leave.
-func (q *turnQueue) join() uint64 {
+// count counts those who have the turn or wait for it, to whom threads in C give way. The caller holds mu.
+func (q *turnQueue) count(n int32) {
+	if q.native != nil {
+		q.native.Turns().Add(n)
+	}
+}
+
+// ask takes the turn if nobody has it, and otherwise adds w, unless that is nil. It reports whether it took
+// the turn.
+func (q *turnQueue) ask(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.add()
-}
-
-// add returns the next place. The caller holds mu.
-func (q *turnQueue) add() uint64 {
-	if q.native != nil {
-		q.native.Turns().Add(1)
+	took := !q.taken
+	if took || w != nil {
+		q.count(1)
+		q.taken = true
 	}
-	q.next++
-	return q.next - 1
+	if !took && w != nil {
+		q.waiting = append(q.waiting, w)
+	}
+	return took
 }
 
 // try takes the turn if nobody has it or waits for it, and reports whether it did.
-func (q *turnQueue) try() (place uint64, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.now != q.next {
-		return 0, false
-	}
-	return q.add(), true
-}
+func (q *turnQueue) try() bool { return q.ask(nil) }
 
-// wait waits for the turn of a place. If ctx ends first it leaves, and reports false.
-func (q *turnQueue) wait(ctx context.Context, place uint64) bool {
-	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, func() {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.changed.Broadcast()
-		})()
+// wait waits for the turn. If ctx ends first, it reports false.
+func (q *turnQueue) wait(ctx context.Context) bool {
+	if q.try() {
+		return true
 	}
-	explore.Current().Self().Until("wait for a connection's turn", false, func() bool { return q.has(place) })
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for q.now != place {
-		if ctx.Err() != nil {
-			q.left[place] = struct{}{}
+	w := &waiter{turn: make(chan struct{})}
+	if q.ask(w) {
+		return true
+	}
+	explore.Current().Self().Until("wait for a connection's turn", false, func() bool {
+		select {
+		case <-w.turn:
+			return true
+		default:
 			return false
 		}
-		q.changed.Wait()
+	})
+	select {
+	case <-w.turn:
+		return true
+	case <-ctx.Done():
 	}
-	return true
-}
-
-// has reports whether it is the place's turn.
-func (q *turnQueue) has(place uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.now == place
+	i := slices.Index(q.waiting, w)
+	if i < 0 {
+		return true // it came meanwhile
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	q.count(-1)
+	return false
 }
 
-// leave gives up a place, or ends its turn.
-func (q *turnQueue) leave(place uint64) {
+// later has f called in the turn, by a goroutine of the queue's, which then ends it. It does not wait.
+func (q *turnQueue) later(f func()) {
+	if q.ask(&waiter{later: f}) {
+		go q.run(f)
+	}
+}
+
+// run does what is to be done in the turn, and in the turns that follow as long as they are of that kind.
+func (q *turnQueue) run(later func()) {
+	for ; later != nil; later = q.pass() {
+		later()
+	}
+}
+
+// end ends the turn.
+func (q *turnQueue) end() {
+	if later := q.pass(); later != nil {
+		go q.run(later)
+	}
+}
+
+// pass gives the turn to who is next. It returns what is to be done in it, unless a goroutine waits for it.
+func (q *turnQueue) pass() (later func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.now != place {
-		q.left[place] = struct{}{}
-		return
+	q.count(-1)
+	if len(q.waiting) == 0 {
+		q.taken = false
+		return nil
 	}
-	for again := true; again; {
-		q.now++
-		if q.native != nil {
-			q.native.Turns().Add(-1)
-		}
-		_, again = q.left[q.now]
-		delete(q.left, q.now)
+	next := q.waiting[0]
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
+	if next.later == nil {
+		close(next.turn)
 	}
-	if q.now != q.next {
-		q.changed.Broadcast()
-	}
+	return next.later
 }

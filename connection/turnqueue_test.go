@@ -9,10 +9,9 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
-// TestTurnsInC has threads in C give way to a turn and to each place, whether it is taken or left.
+// TestTurnsInC has threads in C give way to a turn and to all that wait for one.
 func TestTurnsInC(t *testing.T) {
 	var q turnQueue
-	q.init()
 	queue := nativetest.NewQueue()
 	q.native = queue.Queue
 	expect := func(when string, busy bool) {
@@ -29,63 +28,82 @@ func TestTurnsInC(t *testing.T) {
 		}
 	}
 	expect("nobody has a turn", false)
-	turn, _ := q.try()
+	q.try()
 	expect("a turn", true)
-	left, place := q.join(), q.join()
-	q.leave(left)
-	q.leave(turn)
-	expect("a place", true)
-	if !q.wait(context.Background(), place) {
-		t.Fatal("the place's turn does not come")
-	}
-	expect("its turn", true)
-	q.leave(place)
-	expect("all have left", false)
-}
-
-// TestTurnQueue has turns taken in the order of the places, whatever the order of the calls that
-// wait for them, and places that nobody waits in left out.
-func TestTurnQueue(t *testing.T) {
-	var q turnQueue
-	q.init()
-	first, ok := q.try()
-	if !ok {
-		t.Fatal("there is no turn on a connection that nobody uses")
-	}
-	places := make([]uint64, 6)
-	for i := range places {
-		places[i] = q.join()
-	}
-	took := make(chan int)
-	order := []int{4, 1, 3}
-	for _, i := range order {
-		go func() {
-			q.wait(context.Background(), places[i])
-			took <- i
-		}()
-	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	if q.wait(over, places[0]) {
-		t.Error("a wait that may not wait has the turn, which another has")
+	if q.wait(over) {
+		t.Fatal("a wait that may not wait has the turn")
 	}
-	q.leave(places[2])
-	if _, ok := q.try(); ok {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	q.later(func() {
+		close(begun)
+		<-goOn
+	})
+	q.end()
+	<-begun
+	expect("a later turn", true)
+	close(goOn)
+	if !q.wait(context.Background()) {
+		t.Fatal("the turn does not come")
+	}
+	expect("a turn that was waited for", true)
+	q.end()
+	expect("all have ended", false)
+}
+
+// TestTurnQueue has turns come in the order in which they are asked for, whoever asks, and those left out who
+// wait no more.
+func TestTurnQueue(t *testing.T) {
+	var q turnQueue
+	if !q.try() {
+		t.Fatal("there is no turn on a connection that nobody uses")
+	}
+	var got []int
+	done := make(chan struct{})
+	over, cancel := context.WithCancel(context.Background())
+	const turns, given = 8, 5
+	for i := range turns {
+		switch {
+		case i%2 == 0:
+			q.later(func() { got = append(got, i) })
+			continue
+		case i == given:
+			go func() {
+				if q.wait(over) {
+					t.Error("a wait that was given up has the turn")
+				}
+				done <- struct{}{}
+			}()
+		default:
+			go func() {
+				q.wait(context.Background())
+				got = append(got, i)
+				q.end()
+				done <- struct{}{}
+			}()
+		}
+		for n := 0; n != i+1; {
+			q.mu.Lock()
+			n = len(q.waiting)
+			q.mu.Unlock()
+		}
+	}
+	cancel()
+	<-done
+	if q.try() {
 		t.Error("a turn was taken while others have it and wait for it")
 	}
-	q.leave(first)
-	var got []int
-	for range order {
-		i := <-took
-		got = append(got, i)
-		q.leave(places[i])
+	q.end()
+	for range turns/2 - 1 {
+		<-done
 	}
-	testcmp.Equal(t, "the order of the turns", got, []int{1, 3, 4})
-	if !q.wait(over, places[5]) {
-		t.Error("the turn has come, and the wait for it fails")
+	testcmp.Equal(t, "the order of the turns", got, []int{0, 1, 2, 3, 4, 6, 7})
+	if !q.wait(over) {
+		t.Error("nobody has the turn, and the wait for it fails")
 	}
-	q.leave(places[5])
-	if _, ok := q.try(); !ok {
+	q.end()
+	if !q.try() {
 		t.Error("nobody has the turn or waits for it, and it cannot be taken")
 	}
 }

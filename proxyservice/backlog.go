@@ -4,6 +4,7 @@ package proxyservice
 import "C"
 
 import (
+	"bytes"
 	"errors"
 	"runtime"
 	"unsafe"
@@ -12,64 +13,45 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
-// backlogSize is how many triggers of a connection may wait for its transport, besides
-// those in the transport's own queue. Kernels push no more.
+// backlogSize is how many triggers may wait for a connection, besides those in the transport's own queue.
+// Kernels push no more.
 const backlogSize = layout.PortWaiting
-
-// backlog holds the triggers of a connection that cannot be queued without waiting, in
-// order. A goroutine, which lives as long as there are any, queues them, and waits. While
-// there are any, those that come later wait behind them. link.mu guards it.
-type backlog struct {
-	jobs  []deferred // a ring, allocated when first used
-	first int
-	count int
-	over  bool // nobody empties it any more
-}
-
-// deferred is a job with its payload, whose place in the proxy's ring is used again, and
-// its place in the connection's order, before what others queue on it later.
-type deferred struct {
-	job     job
-	payload []byte // belongs to the place in the backlog, which uses it again
-	place   connection.Place
-}
 
 // errStalled means that a trigger must wait, and those behind it in the ring too.
 var errStalled = errors.New("a trigger must wait")
 
-// move does what a request asks for, or leaves it to the backlog of its connection. It
-// does not wait for the peer. It allocates nothing as long as there is room in the
-// transport's queue.
+// move does what a request asks for, or leaves it to its connection. It does not wait for the peer. It
+// allocates nothing as long as there is room in the transport's queue.
 func (p *Proxy) move(r *run, j *job) error {
 	t := p.tables.Load()
 	l := t.ports[j.trigger.detail].link
-	if l.waiting.Load() == 0 {
-		if turn, ok := l.tryTurn(j); ok {
-			defer turn.End()
-			if err := p.moved(t, turn, j, payloadOf(j)); err != nil {
-				return err
-			}
+	if turn, ok := l.tryTurn(j); ok {
+		defer turn.End()
+		err := p.moved(t, turn, j, payloadOf(j))
+		if err == nil {
 			l.took()
-			return nil
 		}
+		return err
 	}
-	if !p.postpone(r, l, j) {
+	if l.waiting.Load() == backlogSize || r.turns != nil && !l.limited() { // the turn's holder goes on in turns, as its goroutine would not
 		return errStalled
 	}
+	p.postpone(r, l, j)
 	return nil
 }
 
 // tryTurn takes a turn in which what a job asks for does not wait, if there is one.
 func (l *link) tryTurn(j *job) (connection.Turn, bool) {
+	c := l.Connection.Internal()
 	switch kind := j.trigger.kind; {
 	case kind&C.PROXY_EXCHANGE == C.PROXY_EXCHANGE:
-		return l.TryTurn(connection.Exchanges, 0)
+		return c.TryTurn(connection.Exchanges, 0)
 	case kind&C.PROXY_GET != 0:
-		return l.TryTurn(connection.Reads, uint64(j.trigger.c))
+		return c.TryTurn(connection.Reads, uint64(j.trigger.c))
 	case kind&(C.PROXY_PUT|C.PROXY_STORE) != 0 && kind&C.PROXY_ATOMIC == 0:
-		return l.TryTurn(connection.Writes, uint64(j.trigger.c))
+		return c.TryTurn(connection.Writes, uint64(j.trigger.c))
 	}
-	return l.TryTurn(connection.Writes, 0)
+	return c.TryTurn(connection.Writes, 0)
 }
 
 // payloadOf returns the bytes that came with a trigger, in the ring.
@@ -80,75 +62,26 @@ func payloadOf(j *job) []byte {
 	return unsafe.Slice((*byte)(j.payload), uint64(j.trigger.c))
 }
 
-// postpone puts a job into its connection's backlog. It reports false if that is full.
-func (p *Proxy) postpone(r *run, l *link, j *job) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.backlog
-	if b.over {
-		return true // the run ends
-	}
-	if r.turns != nil && !l.limited() {
-		return false // the holder of the connection's turn goes on in turns, as its goroutine would not
-	}
-	if b.jobs == nil {
-		b.jobs = make([]deferred, backlogSize)
-	}
-	if b.count == len(b.jobs) {
-		return false
-	}
-	d := &b.jobs[(b.first+b.count)%len(b.jobs)]
-	d.job, d.payload, d.place = *j, append(d.payload[:0], payloadOf(j)...), l.Place()
-	b.count++
+// postpone has the connection do a job, which cannot be queued without waiting, in its place in the
+// connection's order: before what others queue later. The ring uses the job and its payload again.
+func (p *Proxy) postpone(r *run, l *link, j *job) {
 	l.waiting.Add(1)
 	p.waiting.Add(1)
-	if b.count == 1 {
-		go p.catchUp(r, l)
-	}
-	return true
-}
-
-// catchUp queues what is in a connection's backlog, until that is empty or the run ends.
-func (p *Proxy) catchUp(r *run, l *link) {
-	defer runtime.KeepAlive(p) // the counts lie in C, and go with it
-	for more := true; more; {
-		l.mu.Lock()
-		d := &l.backlog.jobs[l.backlog.first] // nobody else changes it
-		l.mu.Unlock()
-		turn := d.place.Turn()
-		if r.over() {
-			turn.End()
-			p.abandon(l)
-			return
+	late, payload := *j, bytes.Clone(payloadOf(j))
+	l.Connection.Internal().Later(func(turn connection.Turn) {
+		defer runtime.KeepAlive(p) // the counts lie in C, and go with it
+		if !r.over() {
+			if err := p.moved(p.tables.Load(), turn, &late, payload); err != nil {
+				p.quit(r, p.wrap(&late, err))
+			} else {
+				l.mu.Lock()
+				l.took()
+				l.mu.Unlock()
+			}
 		}
-		err := p.moved(p.tables.Load(), turn, &d.job, d.payload)
-		turn.End()
-		if err != nil {
-			p.quit(r, p.wrap(&d.job, err))
-			p.abandon(l)
-			return
-		}
-		l.mu.Lock()
-		l.took()
-		l.backlog.first = (l.backlog.first + 1) % len(l.backlog.jobs)
-		l.backlog.count--
-		more = l.backlog.count > 0
-		l.waiting.Add(-1) // with the turn ended: the next trigger finds all queued
+		l.waiting.Add(-1)
 		p.waiting.Add(-1)
-		l.mu.Unlock()
-	}
-}
-
-// abandon gives up a backlog, whose first job has had its turn.
-func (p *Proxy) abandon(l *link) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.backlog
-	for i := 1; i < b.count; i++ {
-		b.jobs[(b.first+i)%len(b.jobs)].place.Leave()
-	}
-	p.waiting.Add(int64(-b.count))
-	b.count, b.over = 0, true
+	})
 }
 
 // over reports whether the run has ended, or must.

@@ -331,12 +331,7 @@ func TestHandlerAndBacklog(t *testing.T) {
 	var dst *registeredmem.Memory
 	done := make(chan error, 1)
 	ranks := newFarPair(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
-		place := conn.Place()
-		go func() {
-			turn := place.Turn()
-			defer turn.End()
-			done <- turn.WriteBytes(dst, 0, []byte{1, 2, 3})
-		}()
+		conn.Internal().Later(func(turn connection.Turn) { done <- turn.WriteBytes(dst, 0, []byte{1, 2, 3}) })
 		return nil
 	}})
 	d := newDuo(t, ranks, 4096)

@@ -240,11 +240,10 @@ func TestPlaceIsKept(t *testing.T) {
 	var late sync.WaitGroup
 	o := hostOnly
 	o.Handler = func(_ context.Context, x fifo.Trigger) error {
-		place := r.conn.Place()
-		late.Go(func() {
+		late.Add(1)
+		r.conn.Internal().Later(func(turn connection.Turn) {
+			defer late.Done()
 			time.Sleep(time.Millisecond)
-			turn := place.Turn()
-			defer turn.End()
 			if err := turn.Write(dst, 4*(x.A+1), zeros, 0, 4); err != nil {
 				t.Error(err)
 			}

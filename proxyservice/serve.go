@@ -25,21 +25,20 @@ type tables struct {
 	memories []*registeredmem.Memory
 }
 
-// link is a connection, what waits for it, and the marks that Go made on it, one for each
-// flush that the loop tracks as Go's and that is not in the backlog.
+// link is a connection, and the marks that Go made on it, one for each flush that the loop tracks as Go's and
+// that does not wait for the connection.
 type link struct {
 	*connection.Connection
 	number  int
-	waiting *atomic.Int64 // the backlog's count, as the loop sees it
+	waiting *atomic.Int64 // triggers that wait for the connection, as the loop sees it
 
 	// taken counts for kernels what the transport has taken of what they asked for. It is
 	// pinned, and nil where they need not know. The proxy's goroutine uses it, in C too, and
 	// holders of mu.
 	taken *atomic.Uint64
 
-	mu      sync.Mutex
-	backlog backlog
-	marks   []connection.Mark // oldest first
+	mu    sync.Mutex
+	marks []connection.Mark // oldest first
 }
 
 // limited reports whether kernels push only as much as the backlog has room for. A queue that
@@ -149,7 +148,7 @@ func (l *link) reached() (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.marks) == 0 {
-		return false, nil // it is in the backlog
+		return false, nil // it waits for the connection
 	}
 	done, err := l.marks[0].Done()
 	if done {

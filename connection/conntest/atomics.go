@@ -318,7 +318,7 @@ func testExchangeTurns(t *testing.T, p *pair) {
 	old := p.a.memory(t, device, 8)
 	n := uint64(0)
 	take := turnsOf(t, "an exchange", func() (bool, error) {
-		turn, ok := c.TryTurn(connection.Exchanges, 0)
+		turn, ok := c.Internal().TryTurn(connection.Exchanges, 0)
 		if !ok {
 			return false, nil
 		}

@@ -31,7 +31,7 @@ type Rank struct {
 	Allocates bool
 
 	// Waits reports that an update behind a write waits for the peer, always, so that
-	// there is no turn (connection.Connection.TryTurn) for the two.
+	// there is no turn for the two in which nothing waits.
 	Waits bool
 
 	// Tears reports that a reader may see a part of a value that is being stored, as over

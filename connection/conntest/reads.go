@@ -313,7 +313,7 @@ func testReadTurns(t *testing.T, p *pair) {
 	}
 	p.flush(t)
 	takeTurns(t, p, "to read", turnsOf(t, "a read", func() (bool, error) {
-		turn, ok := c.TryTurn(connection.Reads, 64)
+		turn, ok := c.Internal().TryTurn(connection.Reads, 64)
 		if !ok {
 			return false, nil
 		}

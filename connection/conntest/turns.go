@@ -31,7 +31,7 @@ func testTurns(t *testing.T, p *pair) {
 		t.Helper()
 		var err error
 		if !soon(func() {
-			turn, took := c.TryTurn(connection.Writes, 64)
+			turn, took := c.Internal().TryTurn(connection.Writes, 64)
 			if ok = took; !took {
 				return
 			}
@@ -166,7 +166,7 @@ func testFull(t *testing.T, p *pair, dst, src *registeredmem.Memory) {
 	for range 100 {
 		if !soon(func() {
 			m.Done()
-			if turn, ok := c.TryTurn(connection.Writes, 0); ok {
+			if turn, ok := c.Internal().TryTurn(connection.Writes, 0); ok {
 				turn.End()
 			}
 		}) {

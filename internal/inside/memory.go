@@ -53,8 +53,8 @@ type Memory interface {
 	Owner() uint64
 }
 
-// Connection is the inside of a *connection.Connection.
-type Connection interface {
+// Connection is the inside of a *connection.Connection. T is its Turn, and O its Operations.
+type Connection[T, O any] interface {
 	// Path returns the connection to threads in C, the same each time. Closing the connection
 	// closes the queue, before it waits for what is queued.
 	Path() *native.Path
@@ -66,6 +66,12 @@ type Connection interface {
 	Explain(f func(error) error)
 	// Explained returns an error as the methods of the connection return one of its transport.
 	Explained(err error) error
+	// TryTurn takes the turn if nobody has it or waits for it and operations, of n bytes, would not wait in it.
+	// Otherwise it reports false. It does not wait itself. What a failed transport refuses does not wait.
+	TryTurn(o O, n uint64) (turn T, ok bool)
+	// Later has f called with the turn, behind all that have or await it now, by a goroutine of the
+	// connection's, which ends it then. It does not wait.
+	Later(f func(turn T))
 }
 
 // Ethernet is the inside of a *ethernet.Transport.
