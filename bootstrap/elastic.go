@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -67,6 +66,7 @@ type Elastic struct {
 
 	mu         sync.Mutex
 	generation uint64
+	connected  map[*comer]bool // all, also those that were left out
 	current    map[*comer]bool // of the generation, connected to the server, that have not come back
 	comers     []*comer        // in the order in which they came
 	timer      *time.Timer
@@ -107,7 +107,7 @@ func NewElastic(addr string, o ElasticOptions) (*Elastic, error) {
 		return nil, err
 	}
 	host, _, _ := net.SplitHostPort(addr)
-	e := &Elastic{o: o, id: newID(hosts, uint16(ln.Addr().(*net.TCPAddr).Port), false), host: host, log: logger(o.Logger), current: map[*comer]bool{}}
+	e := &Elastic{o: o, id: newID(hosts, uint16(ln.Addr().(*net.TCPAddr).Port), false), host: host, log: logger(o.Logger), connected: map[*comer]bool{}, current: map[*comer]bool{}}
 	if !o.ID.IsZero() {
 		e.id = o.ID
 	}
@@ -131,7 +131,7 @@ func (e *Elastic) Close() error {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	for _, c := range append(slices.Collect(maps.Keys(e.current)), e.comers...) {
+	for c := range e.connected {
 		c.endWithin(lingerTime)
 	}
 	meeting := e.meeting
@@ -162,6 +162,12 @@ func (e *Elastic) shake(raw net.Conn, _ func() error) (func() error, error) {
 
 // serve keeps c until its connection ends.
 func (e *Elastic) serve(c *comer) {
+	e.mu.Lock()
+	e.connected[c] = true
+	if e.closed {
+		c.endWithin(lingerTime)
+	}
+	e.mu.Unlock()
 	err := c.conn.serve(func(f frame) error {
 		if f.kind != frameCome {
 			return fmt.Errorf("it sent a frame of kind %d", f.kind)
@@ -181,6 +187,7 @@ func (e *Elastic) serve(c *comer) {
 
 // lose removes a process whose connection has ended. The caller holds mu.
 func (e *Elastic) lose(c *comer, why error) {
+	delete(e.connected, c)
 	e.comers = slices.DeleteFunc(e.comers, func(other *comer) bool { return other == c })
 	if e.current[c] {
 		delete(e.current, c)

@@ -186,6 +186,24 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// TestCloseBesideTheLeftOut closes the server while a process that was left out is connected to it.
+func TestCloseBesideTheLeftOut(t *testing.T) {
+	e := elastic(t, ElasticOptions{Settle: 100 * time.Millisecond})
+	members := newMembers(t, e, 2)
+	next(t, members)
+	next(t, members[:1])
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Close waits for the process that was left out")
+	}
+}
+
 // TestStoppedBetweenAssignmentAndConnect has a member stopped there until the others have gone on without it.
 func TestStoppedBetweenAssignmentAndConnect(t *testing.T) {
 	noLeaks(t)
