@@ -13,29 +13,45 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
-// TestKilledWithChild ends rank 0 in each way while a child that it has forked lives. The other rank is told at once,
-// with signs of life and without, and also where the child keeps all descriptors. Without a launcher rank 0 has the
-// rendezvous, and the next group meets at its port.
+// TestKilledWithChild ends a rank in each way and place while a child that it has forked lives. The other rank is told
+// at once, with signs of life and without, and once the group has formed also where the child keeps all descriptors.
+// Without a launcher rank 0 has the rendezvous, and the next group meets at its port.
 func TestKilledWithChild(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("the ranks have emulated devices")
 	}
 	program := compile(t, "gcc", "c11", "testdata/killed.c")
-	for _, child := range []string{"fork", "keeps all"} {
-		for _, heartbeat := range []string{"60000", "-1"} {
-			for _, start := range []func(*testing.T, ...string) string{launched, bare(freePort(t))} {
-				t.Run("", func(t *testing.T) {
+	fork, keepsAll, both := []string{"fork"}, []string{"keeps all"}, []string{"fork", "keeps all"}
+	kill, each := []string{"kill"}, []string{"kill", "term", "exit"}
+	off, onAndOff := []string{"-1"}, []string{"60000", "-1"}
+	for _, c := range []struct {
+		where                      string
+		start                      func(t *testing.T, port string, program ...string) string
+		children, ends, heartbeats []string
+		told                       string
+	}{
+		{"barrier", launched, fork, each, onAndOff, "rank 0 "},
+		{"barrier", bare, fork, each, onAndOff, "rank 0 "},
+		{"barrier", launched, keepsAll, kill, onAndOff, "rank 0 "},
+		{"barrier", bare, keepsAll, kill, onAndOff, "rank 0 "},
+		{"collective", launched, both, kill, off, "rank 0 "},
+		{"collective", bare, both, kill, off, "rank 0 "},
+		{"elastic", elastic, both, kill, off, "rank 0 .*\nwent on as 1\n"},
+		{"connecting", bare, fork, kill, off, "rank 1, at .* was lost before all ranks had come"},
+	} {
+		for _, child := range c.children {
+			for _, heartbeat := range c.heartbeats {
+				t.Run(c.where, func(t *testing.T) {
 					t.Parallel() // the groups mostly wait
-					for _, end := range []string{"kill", "term", "exit"} {
-						if child != "fork" && end != "kill" { // the child has the listener too
-							break
-						}
-						out := start(t, program, child, end, heartbeat)
-						told := regexp.MustCompile(`(?s)^child (\d+)\n.*remote failure: .*rank 0 `).FindStringSubmatch(out)
+					port := freePort(t)
+					for _, end := range c.ends {
+						out := c.start(t, port, program, c.where, child, end, heartbeat)
+						told := regexp.MustCompile(`(?s)^child (\d+)\n.*remote failure: .*` + c.told).FindStringSubmatch(out)
 						if told == nil {
 							t.Fatalf("child %s, end %s, time-out %s: the ranks say %q", child, end, heartbeat, out)
 						}
@@ -62,35 +78,48 @@ func freePort(t *testing.T) string {
 }
 
 // launched runs a program as two ranks under a launcher, and returns what they print.
-func launched(t *testing.T, program ...string) string {
+func launched(t *testing.T, _ string, program ...string) string {
 	var out bytes.Buffer
 	launcher.Run(t.Context(), launcher.Options{Ranks: 2, Program: program[0], Args: program[1:], Grace: 2 * time.Minute, Stdout: &out, Stderr: &out})
 	return out.String()
 }
 
-// bare returns a function that does so without a launcher.
-func bare(port string) func(*testing.T, ...string) string {
-	return func(t *testing.T, program ...string) string {
-		file, err := os.Create(filepath.Join(t.TempDir(), "out")) // no pipe, which the child would keep open
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		var ranks [2]*exec.Cmd
-		for rank := range ranks {
-			ranks[rank] = exec.CommandContext(t.Context(), program[0], program[1:]...)
-			ranks[rank].Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
-			ranks[rank].Stdout, ranks[rank].Stderr = file, file
-			if err := ranks[rank].Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer ranks[rank].Wait()
-		}
-		ranks[1].Wait()
-		out, err := os.ReadFile(file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(out)
+// bare is launched without a launcher, with a port of the rendezvous. Where the ranks connect they wait for a third.
+func bare(t *testing.T, port string, program ...string) string {
+	file, err := os.Create(filepath.Join(t.TempDir(), "out")) // no pipe, which the child would keep open
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer file.Close()
+	var ranks [2]*exec.Cmd
+	size := len(ranks)
+	if program[1] == "connecting" {
+		size++
+	}
+	for rank := range ranks {
+		ranks[rank] = exec.CommandContext(t.Context(), program[0], program[1:]...)
+		ranks[rank].Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", size), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
+		ranks[rank].Stdout, ranks[rank].Stderr = file, file
+		if err := ranks[rank].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, rank := range ranks {
+		rank.Wait()
+	}
+	out, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// elastic is bare for processes that meet at an elastic server.
+func elastic(t *testing.T, port string, program ...string) string {
+	server, err := bootstrap.NewElastic("127.0.0.1:"+port, bootstrap.ElasticOptions{Max: 2, Settle: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	return bare(t, port, append(program, server.ID().String())...)
 }
