@@ -51,7 +51,7 @@ func (a *arena) alloc(n uint64) (piece, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return piece{}, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: allocate", "the communicator is closed")
+		return piece{}, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: allocate", closedText)
 	}
 	for _, s := range a.slabs {
 		if one, ok := s.free.take(n); ok {

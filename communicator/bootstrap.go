@@ -2,7 +2,6 @@ package communicator
 
 import (
 	"context"
-	"errors"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -88,11 +87,7 @@ func (c *Communicator) complete(ctx context.Context, op string) (fullBootstrap, 
 	}
 	boot, err := bootstrap.Over(ctx, over)
 	if err != nil {
-		peer := mscclgo.NoRank
-		if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
-			peer = e.Peer
-		}
-		return nil, mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(c.given.Rank(), peer)
+		return nil, mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(c.given.Rank(), peerOf(err))
 	}
 	c.over = boot
 	return boot, nil

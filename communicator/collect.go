@@ -345,11 +345,15 @@ func (k *call) read(rank int, b []byte) (h header, content []byte, failed *watch
 
 // named returns an error of the bootstrap, or of the group, as one of this call.
 func (k *call) named(err error) error {
-	peer := mscclgo.NoRank
+	return k.errorf(mscclgo.KindOf(err), peerOf(err), "%w", err)
+}
+
+// peerOf returns the peer that an error names, or NoRank.
+func peerOf(err error) int {
 	if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
-		peer = e.Peer
+		return e.Peer
 	}
-	return k.errorf(mscclgo.KindOf(err), peer, "%w", err)
+	return mscclgo.NoRank
 }
 
 func (k *call) errorf(kind mscclgo.Kind, peer int, format string, args ...any) error {

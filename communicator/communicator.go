@@ -215,13 +215,7 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if o.Transports, err = registeredmem.TransportsFromEnv(o.Transports); err != nil {
 		return nil, err
 	}
-	if o.HeartbeatTimeout, err = heartbeatFromEnv(o.HeartbeatTimeout); err != nil {
-		return nil, err
-	}
-	if err := traceFromEnv(&o); err != nil {
-		return nil, err
-	}
-	if err := deadlocksFromEnv(&o); err != nil {
+	if err := cmp.Or(heartbeatFromEnv(&o), traceFromEnv(&o), deadlocksFromEnv(&o)); err != nil {
 		return nil, err
 	}
 	name, err := gpu.Assign(o.Device, env.LocalRank)
@@ -247,22 +241,23 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	return c, nil
 }
 
-// heartbeatFromEnv returns what MSCCLGO_HEARTBEAT_TIMEOUT says, or otherwise if it is
-// empty or not set.
-func heartbeatFromEnv(otherwise time.Duration) (time.Duration, error) {
+// heartbeatFromEnv sets what MSCCLGO_HEARTBEAT_TIMEOUT says.
+func heartbeatFromEnv(o *Options) error {
 	const name = "MSCCLGO_HEARTBEAT_TIMEOUT"
 	text := os.Getenv(name)
 	switch text {
 	case "":
-		return otherwise, nil
+		return nil
 	case "off":
-		return -1, nil
+		o.HeartbeatTimeout = -1
+		return nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < minHeartbeat {
-		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: join", "%s is %q, neither off nor a duration of at least %v such as 20s", name, text, minHeartbeat)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: join", "%s is %q, neither off nor a duration of at least %v such as 20s", name, text, minHeartbeat)
 	}
-	return d, nil
+	o.HeartbeatTimeout = d
+	return nil
 }
 
 // New returns the communicator of a rank, from a bootstrap that has joined the group
@@ -540,15 +535,22 @@ const (
 	abortGrace = 20 * time.Millisecond
 )
 
+// closedText is the error of a call on a closed communicator.
+const closedText = "the communicator is closed"
+
 // usable returns the error of a call on a closed communicator or a failed group.
 func (c *Communicator) usable(op string) error {
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
-		return c.invalid(op, "the communicator is closed")
+	if c.isClosed() {
+		return c.invalid(op, closedText)
 	}
 	return c.failure.err()
+}
+
+// isClosed reports whether Close or Reform has begun.
+func (c *Communicator) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 // bounded returns a context for what waits for one peer: it ends with the options' timeout,

@@ -243,10 +243,7 @@ const shortShare = 4
 
 // short fails the group because this rank cannot accept the peers that ask it for memory.
 func (c *Communicator) short(err error) {
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if !closed && c.failure.err() == nil {
+	if !c.isClosed() && c.failure.err() == nil {
 		c.failure.fail(mscclgo.Errorf(mscclgo.ErrSystem, "communicator: answer peers", "this rank has accepted none for %v: %w", c.options.Timeout/shortShare, err).At(c.Rank(), mscclgo.NoRank))
 	}
 }

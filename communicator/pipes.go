@@ -236,7 +236,7 @@ func (p *Pipes) lay(op string) (uint64, error) {
 				p.ends = append(p.ends, e)
 				var over uint64
 				if at, over = bits.Add64(at, p.endBytes(e.sends, e.port), 0); over != 0 {
-					return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d pipes for each peer with %d slots of %d bytes need more memory than there can be", o.PerPeer, o.Size.Slots, o.Size.SlotBytes).At(p.sems.c.Rank(), mscclgo.NoRank)
+					return 0, p.sems.c.invalid(op, "%d pipes for each peer with %d slots of %d bytes need more memory than there can be", o.PerPeer, o.Size.Slots, o.Size.SlotBytes)
 				}
 			}
 		}
@@ -263,7 +263,7 @@ func (p *Pipes) share(op string, bytes uint64) (err error) {
 	return nil
 }
 
-// prepare allocates what this rank has of its ends, and returns the offer of it.
+// prepare allocates what this rank has of its ends, unless they are lazy, and returns the offer of it.
 func (p *Pipes) prepare(op string) ([]byte, error) {
 	c, o := p.sems.c, &p.options
 	if err := p.check(op); err != nil {
@@ -279,52 +279,30 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := o.Pool
-	switch {
-	case o.Lazy:
-		return p.promise(), nil
-	case o.Shared:
-		if err := p.share(op, bytes); err != nil {
+	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, lazy: o.Lazy, lots: p.lots(), perPeer: o.PerPeer, ports: o.Ports}
+	if !o.Lazy {
+		if err := p.allocate(op, bytes); err != nil {
 			return nil, err
 		}
-	case pool == nil && bytes > 0:
-		if p.own, err = c.dev.Alloc(bytes); err != nil {
+		if offer.semaphores, err = p.sems.take(); err != nil {
 			return nil, err
 		}
-		pool = p.own
-	case pool == nil:
-	case o.PoolOffset%channel.PipeAlign != 0:
-		return nil, c.invalid(op, "the pool's offset, %d, is not a multiple of %d", o.PoolOffset, channel.PipeAlign)
-	case o.PoolOffset > pool.Size() || bytes > pool.Size()-o.PoolOffset:
-		return nil, c.invalid(op, "the pool is too small: %d ends need %d bytes from offset %d on, and it has %d", len(p.ends), bytes, o.PoolOffset, pool.Size())
-	}
-	if pool != nil {
-		if p.pool, err = p.sems.register(pool); err != nil {
+		if offer.pool, err = describe(p.pool); err != nil {
 			return nil, err
 		}
-	}
-	if o.Buffer != nil && p.buffer == nil {
-		if p.buffer, err = p.sems.register(o.Buffer); err != nil {
+		if offer.buffer, err = describe(p.buffer); err != nil {
 			return nil, err
 		}
-	}
-	words, err := p.sems.take()
-	if err != nil {
-		return nil, err
-	}
-	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, lots: p.lots(), perPeer: o.PerPeer, ports: o.Ports, semaphores: words}
-	if offer.pool, err = describe(p.pool); err != nil {
-		return nil, err
-	}
-	if offer.buffer, err = describe(p.buffer); err != nil {
-		return nil, err
-	}
-	if err := p.keep(); err != nil {
-		return nil, err
+		if err := p.keep(); err != nil {
+			return nil, err
+		}
 	}
 	for _, e := range p.ends {
-		one := offeredEnd{peer: e.peer, sends: e.sends, i: e.i, offset: e.offset}
-		if e.port {
+		one := offeredEnd{peer: e.peer, sends: e.sends, i: e.i}
+		if !o.Lazy {
+			one.offset = e.offset
+		}
+		if e.port && !o.Lazy {
 			e.dial.rank = e.peer
 			if e.dial.endpoint, err = c.endpoint(e.peer); err != nil {
 				return nil, err
@@ -340,6 +318,37 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 		offer.ends = append(offer.ends, one)
 	}
 	return pipeOfferWire.Marshal(&offer), nil
+}
+
+// allocate takes or allocates the memory of this rank's ends, and has it and the buffer registered.
+func (p *Pipes) allocate(op string, bytes uint64) (err error) {
+	c, o := p.sems.c, &p.options
+	pool := o.Pool
+	switch {
+	case o.Shared:
+		if err := p.share(op, bytes); err != nil {
+			return err
+		}
+	case pool == nil && bytes > 0:
+		if p.own, err = c.dev.Alloc(bytes); err != nil {
+			return err
+		}
+		pool = p.own
+	case pool == nil:
+	case o.PoolOffset%channel.PipeAlign != 0:
+		return c.invalid(op, "the pool's offset, %d, is not a multiple of %d", o.PoolOffset, channel.PipeAlign)
+	case o.PoolOffset > pool.Size() || bytes > pool.Size()-o.PoolOffset:
+		return c.invalid(op, "the pool is too small: %d ends need %d bytes from offset %d on, and it has %d", len(p.ends), bytes, o.PoolOffset, pool.Size())
+	}
+	if pool != nil {
+		if p.pool, err = p.sems.register(pool); err != nil {
+			return err
+		}
+	}
+	if o.Buffer != nil && p.buffer == nil {
+		p.buffer, err = p.sems.register(o.Buffer)
+	}
+	return err
 }
 
 // keep has the service keep room for the memories of ends by a port: this rank's, and each peer's pool and buffer,

@@ -47,16 +47,6 @@ type opening struct {
 	failed error // to show them
 }
 
-// promise returns the offer of lazy pipes, of which nothing is there.
-func (p *Pipes) promise() []byte {
-	o := &p.options
-	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, lazy: true, lots: p.lots(), perPeer: o.PerPeer, ports: o.Ports}
-	for _, e := range p.ends {
-		offer.ends = append(offer.ends, offeredEnd{peer: e.peer, sends: e.sends, i: e.i})
-	}
-	return pipeOfferWire.Marshal(&offer)
-}
-
 // leaveClosed makes the handles of lazy pipes that are not open. Kernels with checks report their use; in
 // others a call waits, and fails with a name that says what is missing.
 func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
@@ -111,7 +101,7 @@ func (p *Pipes) Open(ctx context.Context, ranks ...int) error {
 	for _, rank := range ranks {
 		switch {
 		case !slices.Contains(p.options.To, rank) && !slices.Contains(p.options.From, rank):
-			return mscclgo.Errorf(mscclgo.ErrInvalid, openOp(rank), "there are no pipes to or from it").At(c.Rank(), mscclgo.NoRank)
+			return c.invalid(openOp(rank), "there are no pipes to or from it")
 		case l != nil && l.openedTo(rank) == nil && !slices.Contains(wanted, rank):
 			wanted = append(wanted, rank)
 		}
@@ -306,7 +296,7 @@ func (l *lazyPipes) show(op string, rank int, q *Pipes) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pipes were closed meanwhile").At(l.p.sems.c.Rank(), mscclgo.NoRank)
+		return l.p.sems.c.invalid(op, "the pipes were closed meanwhile")
 	}
 	l.opened[rank] = q
 	return nil

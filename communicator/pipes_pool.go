@@ -6,7 +6,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -60,7 +59,7 @@ func (p *pipePool) get(op string) (*channel.PipePool, error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
-		return nil, p.over(op)
+		return nil, p.c.invalid(op, closedText)
 	case p.pool != nil:
 		return p.pool, nil
 	}
@@ -83,18 +82,13 @@ func (p *pipePool) get(op string) (*channel.PipePool, error) {
 	return pool, nil
 }
 
-// over returns the error of a call on a closed communicator.
-func (p *pipePool) over(op string) error {
-	return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the communicator is closed").At(p.c.Rank(), mscclgo.NoRank)
-}
-
 // room returns how many bytes are free for ends in one piece, or will be once the pool is made.
 func (p *pipePool) room(op string) (uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
-		return 0, p.over(op)
+		return 0, p.c.invalid(op, closedText)
 	case p.pool == nil:
 		size := p.c.options.PipePool
 		return channel.PipePoolRoom(size, lotsOf(size), lotBytes), nil
@@ -107,12 +101,12 @@ func (p *pipePool) take(op string, ends int, bytes uint64) (span, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return span{}, p.over(op)
+		return span{}, p.c.invalid(op, closedText)
 	}
 	if one, ok := p.free.take(bytes); ok {
 		return one, nil
 	}
-	return span{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pool of shared pipes is too small: %d ends need %d bytes in one piece, and %d are free of the %d for ends; close other pipes, or raise Options.PipePool, which is %d", ends, bytes, p.free.largest(), p.pool.End()-p.pool.Begin(), p.c.options.PipePool).At(p.c.Rank(), mscclgo.NoRank)
+	return span{}, p.c.invalid(op, "the pool of shared pipes is too small: %d ends need %d bytes in one piece, and %d are free of the %d for ends; close other pipes, or raise Options.PipePool, which is %d", ends, bytes, p.free.largest(), p.pool.End()-p.pool.Begin(), p.c.options.PipePool)
 }
 
 // give gives back what take took.
@@ -143,7 +137,7 @@ func (p *pipePool) kept(op string, rank int, description []byte, imported *regis
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, p.over(op)
+		return nil, p.c.invalid(op, closedText)
 	}
 	if one := p.peers[rank]; one != nil && bytes.Equal(one.description, description) {
 		return one.memory, nil
@@ -183,7 +177,7 @@ func (c *Communicator) PipePool() (channel.PipePoolStats, error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
-		return channel.PipePoolStats{}, p.over("communicator: look at the pool of pipes")
+		return channel.PipePoolStats{}, p.c.invalid("communicator: look at the pool of pipes", closedText)
 	case p.pool == nil:
 		return channel.PipePoolStats{}, nil
 	}

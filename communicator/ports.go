@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -34,7 +35,7 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	}
 	onFailure := o.OnFailure
 	o.OnFailure = func(err error) {
-		c.serviceFailed(err)
+		c.tell(watch.FactOf(err, c.Rank(), c.Size()))
 		if onFailure != nil {
 			onFailure(err)
 		}
@@ -401,11 +402,7 @@ func (p *PortChannels) Flush(ctx context.Context) error {
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Flush(ctx))
 	}
-	err := errors.Join(errs...)
-	if errors.Is(err, mscclgo.ErrRemote) {
-		p.sems.c.awaitNews() // of why
-	}
-	return p.sems.c.causeFirst(err)
+	return p.sems.c.explained(errors.Join(errs...))
 }
 
 // Close closes the connections and frees the channels' memory. No kernel of any

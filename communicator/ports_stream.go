@@ -63,115 +63,93 @@ func (p *PortChannels) OnStream(s *gpu.Stream, i, rank int) StreamPort {
 
 // Put queues a copy of n bytes from this rank's memory to the peer's.
 func (s StreamPort) Put(dstOffset, srcOffset, n uint64) error {
-	return s.queue(portPut, dstOffset, srcOffset, n)
+	return s.queue("portPut", dstOffset, srcOffset, n)
 }
 
 // PutWithSignal is Put and Signal in one.
 func (s StreamPort) PutWithSignal(dstOffset, srcOffset, n uint64) error {
-	return s.queue(portPutWithSignal, dstOffset, srcOffset, n)
+	return s.queue("portPutWithSignal", dstOffset, srcOffset, n)
 }
 
 // PutWithSignalAndFlush is Put, Signal and Flush in one.
 func (s StreamPort) PutWithSignalAndFlush(dstOffset, srcOffset, n uint64) error {
-	return s.queue(portPutWithSignalAndFlush, dstOffset, srcOffset, n)
+	return s.queue("portPutWithSignalAndFlush", dstOffset, srcOffset, n)
 }
 
 // Get queues a copy of n bytes from the peer's memory to this rank's, where they are after a
 // flush.
 func (s StreamPort) Get(remoteOffset, localOffset, n uint64) error {
-	return s.queue(portGet, remoteOffset, localOffset, n)
+	return s.queue("portGet", remoteOffset, localOffset, n)
 }
 
 // GetAndFlush is Get and Flush in one.
 func (s StreamPort) GetAndFlush(remoteOffset, localOffset, n uint64) error {
-	return s.queue(portGetAndFlush, remoteOffset, localOffset, n)
+	return s.queue("portGetAndFlush", remoteOffset, localOffset, n)
 }
 
 // Store queues the store of a value to an 8-byte word of the peer's memory.
 func (s StreamPort) Store(remoteOffset, value uint64) error {
-	return s.queue(portStore, remoteOffset, value)
+	return s.queue("portStore", remoteOffset, value)
 }
 
 // StoreAndFlush is Store and Flush in one.
 func (s StreamPort) StoreAndFlush(remoteOffset, value uint64) error {
-	return s.queue(portStoreAndFlush, remoteOffset, value)
+	return s.queue("portStoreAndFlush", remoteOffset, value)
 }
 
 // Add queues the addition of a value to an 8-byte word of the peer's memory. The comment of
 // connection.Connection.Add says with respect to what it is atomic.
 func (s StreamPort) Add(remoteOffset, value uint64) error {
-	return s.queue(portAdd, remoteOffset, value)
+	return s.queue("portAdd", remoteOffset, value)
 }
 
 // AddAndFlush is Add and Flush in one.
 func (s StreamPort) AddAndFlush(remoteOffset, value uint64) error {
-	return s.queue(portAddAndFlush, remoteOffset, value)
+	return s.queue("portAddAndFlush", remoteOffset, value)
 }
 
 // Exchange queues the replacement of an 8-byte word of the peer's memory by a value. What it
 // was is in such a word of this rank's memory after a flush. It is atomic as Add is.
 func (s StreamPort) Exchange(remoteOffset, value, localOffset uint64) error {
-	return s.queue(portExchange, remoteOffset, value, localOffset)
+	return s.queue("portExchange", remoteOffset, value, localOffset)
 }
 
 // ExchangeAndFlush is Exchange and Flush in one.
 func (s StreamPort) ExchangeAndFlush(remoteOffset, value, localOffset uint64) error {
-	return s.queue(portExchangeAndFlush, remoteOffset, value, localOffset)
+	return s.queue("portExchangeAndFlush", remoteOffset, value, localOffset)
 }
 
 // Signal queues a signal, which ends a wait of the peer's, after all that the channel was asked
 // for before.
-func (s StreamPort) Signal() error { return s.queue(portSignal) }
+func (s StreamPort) Signal() error { return s.queue("portSignal") }
 
 // Flush holds the stream until all that the channel was asked for before is done at the peer, and
 // what was got or exchanged is here.
-func (s StreamPort) Flush() error { return s.queue(portFlush) }
+func (s StreamPort) Flush() error { return s.queue("portFlush") }
 
 // Wait holds the stream until one more signal of the peer's has come, and consumes it. Later
 // work of the stream sees what the peer asked for before.
-func (s StreamPort) Wait() error { return s.queue(portWait) }
+func (s StreamPort) Wait() error { return s.queue("portWait") }
 
-// portOp is an operation of a StreamPort, an index into portOps.
-type portOp int
-
-const (
-	portPut portOp = iota
-	portPutWithSignal
-	portPutWithSignalAndFlush
-	portGet
-	portGetAndFlush
-	portStore
-	portStoreAndFlush
-	portAdd
-	portAddAndFlush
-	portExchange
-	portExchangeAndFlush
-	portSignal
-	portFlush
-	portWait
-	numPortOps
-)
-
-// portOps are the operations: their kernels of ports.cu, what errors say was tried, and what the
-// arguments are.
-var portOps = [numPortOps]struct {
-	kernel, op string
-	takes      portArgs
+// portOps are the operations, by the name of their kernel in ports.cu: what errors say was tried, and what the arguments are.
+var portOps = map[string]struct {
+	op    string
+	takes portArgs
 }{
-	portPut:                   {"portPut", "communicator: put on a stream", ranges},
-	portPutWithSignal:         {"portPutWithSignal", "communicator: put and signal on a stream", ranges},
-	portPutWithSignalAndFlush: {"portPutWithSignalAndFlush", "communicator: put, signal and flush on a stream", ranges},
-	portGet:                   {"portGet", "communicator: get on a stream", ranges},
-	portGetAndFlush:           {"portGetAndFlush", "communicator: get and flush on a stream", ranges},
-	portStore:                 {"portStore", "communicator: store on a stream", oneWord},
-	portStoreAndFlush:         {"portStoreAndFlush", "communicator: store and flush on a stream", oneWord},
-	portAdd:                   {"portAdd", "communicator: add on a stream", oneWord},
-	portAddAndFlush:           {"portAddAndFlush", "communicator: add and flush on a stream", oneWord},
-	portExchange:              {"portExchange", "communicator: exchange on a stream", twoWords},
-	portExchangeAndFlush:      {"portExchangeAndFlush", "communicator: exchange and flush on a stream", twoWords},
-	portSignal:                {"portSignal", "communicator: signal on a stream", nothing},
-	portFlush:                 {"portFlush", "communicator: flush on a stream", nothing},
-	portWait:                  {"portWait", "communicator: wait on a stream", nothing},
+	"portPut":                   {"communicator: put on a stream", ranges},
+	"portPutWithSignal":         {"communicator: put and signal on a stream", ranges},
+	"portPutWithSignalAndFlush": {"communicator: put, signal and flush on a stream", ranges},
+	"portGet":                   {"communicator: get on a stream", ranges},
+	"portGetAndFlush":           {"communicator: get and flush on a stream", ranges},
+	"portStore":                 {"communicator: store on a stream", oneWord},
+	"portStoreAndFlush":         {"communicator: store and flush on a stream", oneWord},
+	"portAdd":                   {"communicator: add on a stream", oneWord},
+	"portAddAndFlush":           {"communicator: add and flush on a stream", oneWord},
+	"portExchange":              {"communicator: exchange on a stream", twoWords},
+	"portExchangeAndFlush":      {"communicator: exchange and flush on a stream", twoWords},
+	"portSignal":                {"communicator: signal on a stream", nothing},
+	"portFlush":                 {"communicator: flush on a stream", nothing},
+	"portWait":                  {"communicator: wait on a stream", nothing},
 }
 
 // portArgs is what the arguments of an operation are.
@@ -185,27 +163,27 @@ const (
 )
 
 // queue checks an operation and queues its kernel.
-func (s StreamPort) queue(op portOp, args ...uint64) error {
+func (s StreamPort) queue(kernel string, args ...uint64) error {
 	p := s.channels
 	if p == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, portOps[op].op, "the channels are nil")
+		return mscclgo.Errorf(mscclgo.ErrInvalid, portOps[kernel].op, "the channels are nil")
 	}
-	if err := s.check(op, args); err != nil {
+	if err := s.check(kernel, args); err != nil {
 		return err
 	}
 	all := append(make([]any, 0, 4), p.HandleOf(s.channel, s.rank))
 	for _, a := range args {
 		all = append(all, a)
 	}
-	if err := p.sems.c.ports.of[op].Launch(s.stream, gpu.Blocks(1, 1), all...); err != nil {
-		return s.errorf(mscclgo.KindOf(err), op, "%w", err)
+	if err := p.sems.c.ports.of[kernel].Launch(s.stream, gpu.Blocks(1, 1), all...); err != nil {
+		return s.errorf(mscclgo.KindOf(err), kernel, "%w", err)
 	}
 	return nil
 }
 
 // check returns an error unless the operation can be queued.
-func (s StreamPort) check(op portOp, args []uint64) error {
-	p, what := s.channels, portOps[op].op
+func (s StreamPort) check(kernel string, args []uint64) error {
+	p, what := s.channels, portOps[kernel].op
 	c := p.sems.c
 	if err := c.usable(what); err != nil {
 		return err
@@ -215,59 +193,59 @@ func (s StreamPort) check(op portOp, args []uint64) error {
 	}
 	switch {
 	case s.channel < 0 || s.channel >= p.sems.perPeer:
-		return s.errorf(mscclgo.ErrInvalid, op, "channel %d is asked for, and there are %d to each rank", s.channel, p.sems.perPeer)
+		return s.errorf(mscclgo.ErrInvalid, kernel, "channel %d is asked for, and there are %d to each rank", s.channel, p.sems.perPeer)
 	case !p.options.OnStream:
-		return s.errorf(mscclgo.ErrInvalid, op, "the channels were made without PortChannelOptions.OnStream")
+		return s.errorf(mscclgo.ErrInvalid, kernel, "the channels were made without PortChannelOptions.OnStream")
 	case p.closed:
-		return s.errorf(mscclgo.ErrInvalid, op, "the channels are closed")
+		return s.errorf(mscclgo.ErrInvalid, kernel, "the channels are closed")
 	case p.service.Internal().Closed():
-		return s.errorf(mscclgo.ErrInvalid, op, "the proxy service of the channels is closed")
+		return s.errorf(mscclgo.ErrInvalid, kernel, "the proxy service of the channels is closed")
 	}
 	if err := s.stream.Internal().Usable(what); err != nil {
 		return s.at(err)
 	}
 	if d := s.stream.Device(); d != c.dev {
-		return s.errorf(mscclgo.ErrInvalid, op, "the stream is of %v, the channels of %v%s", d, c.dev, native.Twice(d, c.dev))
+		return s.errorf(mscclgo.ErrInvalid, kernel, "the stream is of %v, the channels of %v%s", d, c.dev, native.Twice(d, c.dev))
 	}
 	theirs := p.peers.Memories[s.rank]
-	switch portOps[op].takes {
+	switch portOps[kernel].takes {
 	case ranges:
-		return cmp.Or(s.inside(op, theirs, args[0], args[2]), s.inside(op, p.mine, args[1], args[2]))
+		return cmp.Or(s.inside(kernel, theirs, args[0], args[2]), s.inside(kernel, p.mine, args[1], args[2]))
 	case oneWord:
-		return s.word(op, theirs, args[0])
+		return s.word(kernel, theirs, args[0])
 	case twoWords:
-		return cmp.Or(s.word(op, theirs, args[0]), s.word(op, p.mine, args[2]))
+		return cmp.Or(s.word(kernel, theirs, args[0]), s.word(kernel, p.mine, args[2]))
 	}
 	return nil
 }
 
 // inside returns an error unless a memory of the channel is open and has n bytes at the offset.
-func (s StreamPort) inside(op portOp, m *registeredmem.Memory, offset, n uint64) error {
+func (s StreamPort) inside(kernel string, m *registeredmem.Memory, offset, n uint64) error {
 	switch {
 	case offset > m.Size() || n > m.Size()-offset:
-		return s.errorf(mscclgo.ErrInvalid, op, "%d bytes at offset %d are outside %v", n, offset, m)
+		return s.errorf(mscclgo.ErrInvalid, kernel, "%d bytes at offset %d are outside %v", n, offset, m)
 	case m.Closed():
-		return s.errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
+		return s.errorf(mscclgo.ErrInvalid, kernel, "%v is closed", m)
 	case m == s.channels.mine:
-		return s.at(s.stream.Internal().Reaches(s.channels.local, portOps[op].op, 0))
+		return s.at(s.stream.Internal().Reaches(s.channels.local, portOps[kernel].op, 0))
 	}
 	return nil
 }
 
 // word is inside for a word, which must be aligned.
-func (s StreamPort) word(op portOp, m *registeredmem.Memory, offset uint64) error {
+func (s StreamPort) word(kernel string, m *registeredmem.Memory, offset uint64) error {
 	const bytes = 8
-	if err := s.inside(op, m, offset, bytes); err != nil {
+	if err := s.inside(kernel, m, offset, bytes); err != nil {
 		return err
 	}
 	if !m.Internal().WordAligned(offset) {
-		return s.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
+		return s.errorf(mscclgo.ErrInvalid, kernel, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
 	}
 	return nil
 }
 
-func (s StreamPort) errorf(kind mscclgo.Kind, op portOp, format string, args ...any) error {
-	return s.at(mscclgo.Errorf(kind, portOps[op].op, format, args...))
+func (s StreamPort) errorf(kind mscclgo.Kind, kernel string, format string, args ...any) error {
+	return s.at(mscclgo.Errorf(kind, portOps[kernel].op, format, args...))
 }
 
 // at adds the ranks to an error.
@@ -281,7 +259,7 @@ func (s StreamPort) at(err error) error {
 // portKernels are the kernels of StreamPort on a device, by operation.
 type portKernels struct {
 	module *gpu.Module
-	of     [numPortOps]*gpu.Kernel
+	of     map[string]*gpu.Kernel
 }
 
 //go:embed kernels/ports.cu
@@ -312,9 +290,9 @@ func (c *Communicator) loadPortKernels(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k := &portKernels{module: module}
-	for op := range k.of {
-		if k.of[op], err = module.Kernel(portOps[op].kernel); err != nil {
+	k := &portKernels{module, map[string]*gpu.Kernel{}}
+	for name := range portOps {
+		if k.of[name], err = module.Kernel(name); err != nil {
 			return errors.Join(err, module.Close())
 		}
 	}

@@ -72,14 +72,11 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	}
 	child, err := c.newChild(ctx, ranks, string(id))
 	if err != nil {
-		peer := mscclgo.NoRank // by the number that it has in this group
-		if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(ranks) {
-			peer = ranks[e.Peer]
+		peer := peerOf(err)
+		if peer >= 0 && peer < len(ranks) {
+			peer = ranks[peer] // by the number that it has in this group
 		}
-		if watch.Other(err) {
-			c.awaitNews() // that rank may have given up because this group has failed
-		}
-		return nil, c.causeFirst(k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err))
+		return nil, c.explained(k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err))
 	}
 	return child, nil
 }

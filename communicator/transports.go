@@ -140,11 +140,12 @@ func (c *Communicator) lossyLinks(now time.Time) (waits []watch.Wait) {
 	return waits
 }
 
-// lostBy returns what a transport calls when a connection breaks: lostPeer and then the
-// user's function, which may be nil.
+// lostBy returns what a transport calls when a connection breaks: it tells so, and calls the user's function, which may be nil.
 func (c *Communicator) lostBy(users func(peer int, err error)) func(peer int, err error) {
 	return func(peer int, err error) {
-		c.lostPeer(peer, err)
+		lost := watch.Lost(c.Rank(), peer, err.Error()) // this rank may never use it again, and wait for what the peer cannot send
+		lost.Cause = err
+		c.tell(lost)
 		if users != nil {
 			users(peer, err)
 		}
@@ -170,62 +171,6 @@ func (c *Communicator) knowsDead(numbers []int) func(rank int) bool {
 		c := known.Value()
 		return c != nil && c.dead(rank)
 	}
-}
-
-// lostPatience is how long news of the cause may take where a connection breaks because of
-// it: a rank that hears of a failure may end before its neighbours have heard.
-const lostPatience = 100 * time.Millisecond
-
-// awaitNews gives the news of a failure of the group, of which an error of this rank's may
-// come, time to arrive. It reports whether there is none: then that error is the failure. Where a
-// rank is suspected to be silent, others may have judged it so already, and cannot tell if their news
-// would pass through it: then this rank comes to its own verdict first.
-func (c *Communicator) awaitNews() bool {
-	if !grace.Wait(c.patience, c.failure.stop, c.boot.Done()) {
-		return false
-	}
-	for start := time.Now(); c.failure.observer.suspects() && time.Since(start) < c.options.HeartbeatTimeout; {
-		if !grace.Wait(reportInterval, c.failure.stop, c.boot.Done()) {
-			return false
-		}
-	}
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	return !closed && c.failure.err() == nil
-}
-
-// lostPeer fails the group because the connection to a peer broke: this rank may never use
-// it again, and wait for what the peer cannot send.
-func (c *Communicator) lostPeer(peer int, err error) {
-	if c.awaitNews() {
-		c.failure.failBy(peer, err)
-	}
-}
-
-// serviceFailed fails the group because of a proxy service, at once if the error is this
-// rank's own.
-func (c *Communicator) serviceFailed(err error) {
-	var e *mscclgo.Error
-	remote := errors.Is(err, mscclgo.ErrRemote) && errors.As(err, &e) && e.Peer != mscclgo.NoRank && e.Peer != c.Rank()
-	if !remote || c.awaitNews() {
-		c.failure.fail(err)
-	}
-}
-
-// causeFirst puts the group's error before a failure of a proxy service, a connection or the like,
-// which may only be what came of it.
-func (c *Communicator) causeFirst(failure error) error {
-	cause := c.failure.err()
-	switch {
-	case cause == nil || failure == nil:
-		return failure
-	case c.endedWithGroup(failure):
-		return &once{cause, failure}
-	case errors.Is(failure, cause) || errors.Is(cause, failure):
-		return failure
-	}
-	return errors.Join(cause, failure)
 }
 
 // chooseTransports chooses the transport to each peer. It opens no network that no peer
