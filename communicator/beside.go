@@ -59,6 +59,6 @@ func (o *observer) behind(step uint64, ranks []int) bool {
 	if o.board == nil {
 		return false
 	}
-	o.board.ComeTo(o.c.Rank(), step)
+	o.board.ComeTo(o.rank, step)
 	return slices.ContainsFunc(ranks, func(rank int) bool { return o.board.Behind(rank, step) })
 }

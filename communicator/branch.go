@@ -97,8 +97,8 @@ func (o *observer) exchangeWaits(own *watch.Status, now time.Time) []watch.Wait 
 	for i := range ranks {
 		ranks[i].Status = o.board.StatusOf(i)
 	}
-	ranks[o.c.Rank()].Status = own
-	return watch.ExchangeWaits(ranks, o.c.Rank())
+	ranks[o.rank].Status = own
+	return watch.ExchangeWaits(ranks, o.rank)
 }
 
 // quiet has the tree hear no more of this group's waits: it has failed, which ends them. Other
@@ -127,7 +127,7 @@ func (o *observer) leaveTree() {
 // this group passes its deadline now: the rank that is awaited was held up by it while the wait
 // went on, or was about to begin.
 func (o *observer) explains(ended, now time.Time) bool {
-	return now.Sub(ended) < o.c.options.Timeout+askedFor
+	return now.Sub(ended) < o.timeout+askedFor
 }
 
 // fresh reports whether waits of another group are going on, or explain ones of this group.

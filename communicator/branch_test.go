@@ -25,10 +25,13 @@ func split(outer []*observer, clock *time.Time, numbers ...int) []*observer {
 		part[i].now = func() time.Time { return *clock }
 		part[i].branch = outer[n].branch.child(numbers)
 	}
-	for _, o := range append(part, outer...) {
-		o.c.failure = &failure{boot: o.c.boot, observer: o}
-	}
 	return part
+}
+
+// commOf returns the communicator of an observer's rank, as far as errors need it.
+func commOf(o *observer) *Communicator {
+	boot := many{rank: o.rank, size: o.size}
+	return &Communicator{boot: boot, failure: &failure{boot: boot, observer: o}}
 }
 
 // TestExchangeThatHasEnded has a call on the host end by its deadline: other groups hear of it for
@@ -111,7 +114,7 @@ func TestCulpritAmongBranches(t *testing.T) {
 
 	// The error passes from one part through another, which lacks the culprit, to the outer group.
 	_, first := p.branch.blame(fmt.Errorf("step 3: %w", timeout(0)), none, 1)
-	culprit, ours := q.c.ofOther(mscclgo.ErrAborted, "abort", first)
+	culprit, ours := commOf(q).ofOther(mscclgo.ErrAborted, "abort", first)
 	if culprit != none || !strings.HasSuffix(ours.Error(), "rank 2 of the outer group is not of this one") {
 		t.Fatalf("rank %d, %v", culprit, ours)
 	}
@@ -119,16 +122,16 @@ func TestCulpritAmongBranches(t *testing.T) {
 	check("the same in a call of the other part", blame(q, mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "%w", ours).At(0, 1), none, none), 2)
 	check("the same where it is told", blame(q, news(ours), none, none), 2)
 	step := fmt.Errorf("step 4: %w", ours)
-	if culprit, ours = outer[1].c.ofOther(mscclgo.ErrAborted, "abort", step); culprit != 2 || ours == nil {
+	if culprit, ours = commOf(outer[1]).ofOther(mscclgo.ErrAborted, "abort", step); culprit != 2 || ours == nil {
 		t.Errorf("rank %d is to blame in the outer group: %v", culprit, ours)
 	}
-	if _, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", step); ours != nil {
+	if _, ours = commOf(q).ofOther(mscclgo.ErrAborted, "abort", step); ours != nil {
 		t.Errorf("an error of the group, which quotes another's, is taken for another's: %v", ours)
 	}
 	for range 100 {
 		p.branch.blame(timeout(0), none, 1)
 	}
-	if _, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", first); ours == nil {
+	if _, ours = commOf(q).ofOther(mscclgo.ErrAborted, "abort", first); ours == nil {
 		t.Error("an older error of another group is not known")
 	}
 }
@@ -143,9 +146,9 @@ func TestErrorThatUsesTheTree(t *testing.T) {
 	outer, clock := observers(0, 0, 0)
 	split(outer, clock, 1, 0)
 	asked := 0
-	outer[1].c.ours(&reentrant{func() {
+	commOf(outer[1]).ours(&reentrant{func() {
 		if asked++; asked == 1 {
-			outer[1].c.ours(errors.New("another"))
+			commOf(outer[1]).ours(errors.New("another"))
 		}
 	}})
 	if asked == 0 {
@@ -158,9 +161,9 @@ func TestErrorThatUsesTheTree(t *testing.T) {
 func TestOuterGroupsFailure(t *testing.T) {
 	outer, clock := observers(0, 0, 0)
 	part := split(outer, clock, 1, 0)
-	part[0].c.options.Timeout = time.Minute
+	part[0].timeout = time.Minute
 	o := outer[1]
-	o.c.ours(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late").At(1, 0))
+	commOf(o).ours(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late").At(1, 0))
 	if f := part[0].outerGroup().Failure; f != nil {
 		t.Errorf("before it fails: %+v", f)
 	}
@@ -188,7 +191,7 @@ func TestOuterGroupsFailure(t *testing.T) {
 func TestWaitsOfAFailedGroup(t *testing.T) {
 	outer, clock := observers(0, 0, 0, 0)
 	part, other := split(outer, clock, 0, 1), split(outer, clock, 0, 2)
-	part[0].c.options.Timeout = time.Minute
+	part[0].timeout = time.Minute
 	for _, o := range outer[:3] {
 		o.exchange(false) // which rank 3 does not begin
 	}

@@ -64,9 +64,12 @@ func newFailure(c *Communicator) (*failure, error) {
 		}
 	}
 	clear(c.status.Bytes()) // all kernels that looked there have ended
-	observer := newObserver(c)
-	observer.still.group = uint64(c.status.Ptr())
-	f := &failure{boot: c.boot, status: c.status, observer: observer, stop: make(chan struct{}), done: make(chan struct{})}
+	f := &failure{boot: c.boot, status: c.status, stop: make(chan struct{}), done: make(chan struct{})}
+	f.observer = newObserver(c.Rank(), c.Size(), time.Now, c.options.branch, observed{
+		timeout: c.options.Timeout, heartbeat: c.options.HeartbeatTimeout, deadlocks: c.options.FindDeadlocks, boot: c.boot, dev: c.dev,
+		launches: c.launches, calls: &c.calls, nameOf: c.nameOf, lossy: c.lossyLinks, delay: f.putOff, fail: f.fail,
+	})
+	f.observer.still.group = uint64(c.status.Ptr())
 	go f.watch()
 	return f, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/layout"
@@ -24,11 +25,11 @@ import (
 // observer tells the other ranks what this one does, by its host's board, and knows
 // what they tell. Its user calls tick regularly.
 type observer struct {
-	c         *Communicator
-	namespace uint64 // of process ids, 0 if unknown
-	host      string // the machine's name
-	heartbeat time.Duration
-	now       func() time.Time
+	rank, size int
+	now        func() time.Time
+	observed
+	namespace uint64        // of process ids, 0 if unknown
+	host      string        // the machine's name
 	compare   time.Duration // how often leaders exchange what they know
 
 	mu         sync.Mutex
@@ -56,6 +57,20 @@ type observer struct {
 	still      ownStill
 	branch     *branch // its place among groups that came of each other
 	mutes      []bool  // the ranks that were mute when this one left, nil before
+}
+
+// observed is what an observer knows its rank by.
+type observed struct {
+	timeout, heartbeat time.Duration                    // as in Options
+	deadlocks          bool                             // Options.FindDeadlocks
+	boot               fullBootstrap                    // perhaps a leaver
+	dev                *gpu.Device                      // or nil
+	launches           inside.LaunchGroup               // the group's
+	calls              *atomic.Pointer[watch.Calls]     // see Communicator.calls
+	nameOf             func(channel uint32) channelName // see Communicator.nameOf
+	lossy              func(now time.Time) []watch.Wait // see Communicator.lossyLinks
+	delay              func(deadlines time.Duration)    // see failure.putOff
+	fail               func(error)                      // fails the group
 }
 
 // life is what is known of a rank's beat.
@@ -110,13 +125,16 @@ const (
 	mostStuck = 500 * time.Millisecond
 )
 
-func newObserver(c *Communicator) *observer {
-	o := &observer{c: c, heartbeat: c.options.HeartbeatTimeout, now: time.Now, compare: compareInterval, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}, woken: make(chan struct{})}
-	o.namespace, o.host = procfs.Namespace(), watch.HostName()
-	if o.branch = c.options.branch; o.branch == nil {
-		o.branch = newBranch(c.Size())
+// newObserver returns the observer of a rank in a group of so many, whose place among groups is br, or nil for a group
+// that came of no other.
+func newObserver(rank, size int, now func() time.Time, br *branch, about observed) *observer {
+	if br == nil {
+		br = newBranch(size)
 	}
-	return o
+	return &observer{
+		rank: rank, size: size, now: now, observed: about, branch: br, namespace: procfs.Namespace(), host: watch.HostName(),
+		compare: compareInterval, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}, woken: make(chan struct{}),
+	}
 }
 
 // join begins to write to the board and to read it. owners are the leaders of all ranks, and
@@ -136,9 +154,9 @@ func (o *observer) join(b *watch.Board, owners, leaders []int) {
 		o.leaders[rank] = now
 	}
 	o.status = o.own(watch.Call{}, now).Encode()
-	b.Report(o.c.Rank(), o.status)
+	b.Report(o.rank, o.status)
 	o.beat++
-	b.Beat(o.c.Rank(), o.beat)
+	b.Beat(o.rank, o.beat)
 }
 
 // leave says on the board that this rank is gone, and does not use it any more.
@@ -153,7 +171,7 @@ func (o *observer) leave() {
 		for rank := range o.mutes {
 			o.mutes[rank] = o.isMute(rank)
 		}
-		o.board.Beat(o.c.Rank(), watch.Gone)
+		o.board.Beat(o.rank, watch.Gone)
 		o.board = nil
 	}
 	o.leaveTree()
@@ -169,7 +187,7 @@ func (o *observer) serves(s *proxyservice.ProxyService) {
 // tick looks at this rank's kernels, whose notes are read by a function, and proxies, and tells
 // the others. It returns the verdict if a rank gives no sign of life, or a wait cannot end.
 func (o *observer) tick(read func() *deviceNotes) (watch.Verdict, bool) {
-	last := o.c.lastCall()
+	last := o.calls.Load().Last()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.now()
@@ -189,10 +207,10 @@ func (o *observer) tick(read func() *deviceNotes) (watch.Verdict, bool) {
 	own.Waits = append(own.Waits[:min(len(own.Waits), watch.MaxWaits-len(elsewhere))], elsewhere...)
 	if status := own.Encode(); !bytes.Equal(status, o.status) {
 		o.status = status
-		o.board.Report(o.c.Rank(), status)
+		o.board.Report(o.rank, status)
 	}
 	o.beat = max(o.beat+1, uint64(max(now.UnixMilli(), 0))) // by which mscclgo ps knows how old it is
-	o.board.Beat(o.c.Rank(), o.beat)
+	o.board.Beat(o.rank, o.beat)
 	o.listen(now)
 	if !o.silent(now) && !o.ended(now) {
 		return o.endless(now)
@@ -240,7 +258,7 @@ const (
 // endless returns the verdict of a wait of this rank's kernels for a rank that has left: no
 // signal of that rank can come. The caller holds mu.
 func (o *observer) endless(now time.Time) (watch.Verdict, bool) {
-	boot, ok := o.c.boot.(leaver)
+	boot, ok := o.boot.(leaver)
 	if !ok {
 		return watch.Verdict{}, false
 	}
@@ -251,7 +269,7 @@ func (o *observer) endless(now time.Time) (watch.Verdict, bool) {
 		case known.endless.IsZero():
 			known.endless, known.after = now, known.moves
 		case now.Sub(known.endless) >= endlessAfter && known.moves >= known.after+endlessMoves:
-			return watch.Endless(o.c.Rank(), w), true
+			return watch.Endless(o.rank, w), true
 		}
 	}
 	return watch.Verdict{}, false
@@ -286,7 +304,7 @@ func (o *observer) waitOf(channel, peer int) watch.Wait {
 	case layout.MessageChannel:
 		w.Kind = watch.Message
 	default:
-		named := o.c.nameOf(uint32(channel))
+		named := o.nameOf(uint32(channel))
 		w.Channel, w.Name, w.Index = uint32(channel), named.name, named.block
 	}
 	return w
@@ -330,7 +348,7 @@ func (o *observer) own(last watch.Call, now time.Time) *watch.Status {
 		s.Waits = append(s.Waits, w)
 	}
 	s.Waits = append(s.Waits, o.pairWaits(last, now)...)
-	s.Waits = append(s.Waits, o.c.lossyLinks(now)...)
+	s.Waits = append(s.Waits, o.lossy(now)...)
 	slices.SortFunc(s.Waits, tellingFirst)
 	// One block tells as much as all of them: in a group, the last one, which another rank may not have.
 	for i := len(s.Waits) - 1; i > 0; i-- {
@@ -343,9 +361,9 @@ func (o *observer) own(last watch.Call, now time.Time) *watch.Status {
 	s.Waits = s.Waits[:min(len(s.Waits), watch.MaxWaits)]
 	s.Launches = o.launched
 	s.Still = o.still.last
-	if o.c.dev != nil {
-		s.Device = o.c.dev.String()
-		for _, b := range o.c.dev.Internal().Busy() {
+	if o.dev != nil {
+		s.Device = o.dev.String()
+		for _, b := range o.dev.Internal().Busy() {
 			if lasted := now.Sub(b.Since); s.Busy == "" || b.Compiles && !s.Compiles {
 				s.Busy, s.BusyFor, s.Compiles = b.What, max(lasted, 1), b.Compiles
 			}
@@ -379,7 +397,7 @@ func (o *observer) listen(now time.Time) {
 	if gap := now.Sub(o.ticked); o.heartbeat > 0 && gap > o.heartbeat/grace.GapShare {
 		for i := range o.lives {
 			switch l := &o.lives[i]; {
-			case o.owners[i] != o.owners[o.c.Rank()]:
+			case o.owners[i] != o.owners[o.rank]:
 				l.moved = grace.AfterGap(l.moved, now, gap, o.heartbeat)
 			case o.stopped(i):
 				l.moved = l.moved.Add(gap)
@@ -407,7 +425,7 @@ func (o *observer) stopped(rank int) bool {
 
 // sees reports whether this rank can see the process of one with that status.
 func (o *observer) sees(rank int, s *watch.Status) bool {
-	return o.owners[rank] == o.owners[o.c.Rank()] && s.Namespace == o.namespace && o.namespace != 0
+	return o.owners[rank] == o.owners[o.rank] && s.Namespace == o.namespace && o.namespace != 0
 }
 
 // silence returns how long a rank has given no sign of life, or 0 if that cannot be
@@ -417,7 +435,7 @@ func (o *observer) silence(rank int, now time.Time) time.Duration {
 		return now.Sub(heard)
 	}
 	l := o.lives[rank]
-	if rank == o.c.Rank() || o.owners[rank] != o.owners[o.c.Rank()] || l.beat == watch.Gone {
+	if rank == o.rank || o.owners[rank] != o.owners[o.rank] || l.beat == watch.Gone {
 		return 0 // its own host's ranks will know
 	}
 	return now.Sub(l.moved)
@@ -481,10 +499,10 @@ func (o *observer) suspects() bool {
 	}
 	now, quiet := o.now(), max(o.heartbeat/quietShare, 3*o.compare)
 	for rank, owner := range o.owners {
-		if rank == o.c.Rank() || now.Sub(o.lives[rank].moved) < quiet || o.hasLeft(rank) {
+		if rank == o.rank || now.Sub(o.lives[rank].moved) < quiet || o.hasLeft(rank) {
 			continue
 		}
-		if owner == o.owners[o.c.Rank()] || o.relayed(rank) {
+		if owner == o.owners[o.rank] || o.relayed(rank) {
 			return true
 		}
 	}
@@ -493,7 +511,7 @@ func (o *observer) suspects() bool {
 
 // hasLeft reports whether a rank has left. The caller holds mu.
 func (o *observer) hasLeft(rank int) bool {
-	boot, ok := o.c.boot.(leaver)
+	boot, ok := o.boot.(leaver)
 	return o.lives[rank].beat == watch.Gone || ok && boot.Left(rank)
 }
 
@@ -501,7 +519,7 @@ func (o *observer) hasLeft(rank int) bool {
 // The caller holds mu.
 func (o *observer) relayed(rank int) bool {
 	owner := o.owners[rank]
-	return owner != o.owners[o.c.Rank()] && !o.hasLeft(owner) && !o.hasLeft(o.owners[0])
+	return owner != o.owners[o.rank] && !o.hasLeft(owner) && !o.hasLeft(o.owners[0])
 }
 
 // ranks returns what is known of all ranks. The caller holds mu.
@@ -531,7 +549,7 @@ func (o *observer) ranks(now time.Time) []watch.Rank {
 func (o *observer) judgeWait(channel, peer int) (v watch.Verdict, awaited int) {
 	v, _ = o.judge(func(s *watch.Status, _ time.Time) {
 		w := o.waitOf(channel, peer)
-		w.Ended, w.For, awaited = true, o.c.options.Timeout, w.Peer
+		w.Ended, w.For, awaited = true, o.timeout, w.Peer
 		if !slices.ContainsFunc(s.Waits, func(w watch.Wait) bool { return w.Ended && w.Where == watch.Here }) {
 			s.Waits = append(s.Waits, w)
 		}

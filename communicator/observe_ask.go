@@ -60,7 +60,7 @@ func (o *observer) askEarly(now time.Time) {
 
 // nearlyOver reports whether the deadline of a wait of so long is near.
 func (o *observer) nearlyOver(lasted time.Duration) bool {
-	timeout := o.c.options.Timeout
+	timeout := o.timeout
 	return timeout > 2*askBefore && lasted >= timeout-askBefore && lasted < timeout
 }
 

@@ -56,11 +56,11 @@ func (o *observer) judge(describe func(s *watch.Status, now time.Time)) (v watch
 	outer := o.outerGroup()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ranks, now := make([]watch.Rank, o.c.Size()), o.now()
+	ranks, now := make([]watch.Rank, o.size), o.now()
 	if known = o.board != nil; known {
 		ranks = o.ranks(now)
 	}
-	me := &ranks[o.c.Rank()]
+	me := &ranks[o.rank]
 	if me.Status == nil {
 		me.Status = &watch.Status{}
 	}
@@ -69,14 +69,14 @@ func (o *observer) judge(describe func(s *watch.Status, now time.Time)) (v watch
 }
 
 // stuck is how long a wait or a handler that a failed wait leads to has lasted to count.
-func (o *observer) stuck() time.Duration { return min(o.c.options.Timeout/4, mostStuck) }
+func (o *observer) stuck() time.Duration { return min(o.timeout/4, mostStuck) }
 
 // overdue returns the error of a wait of this rank's on the host, in op, whose deadline has passed. It ended with err and
 // lasted for so long. The rank that err names may wait itself: the error names the verdict's culprit, or ranks that wait
 // for each other, if there are such. describe is for judge.
 func (o *observer) overdue(op string, err error, lasted time.Duration, describe func(s *watch.Status, now time.Time)) error {
 	select {
-	case <-o.c.boot.Done(): // a wait of a kernel, perhaps, has said the same
+	case <-o.boot.Done(): // a wait of a kernel, perhaps, has said the same
 		return err
 	case <-time.After(o.ask()): // for all ranks to report what they wait for
 	}
@@ -84,7 +84,7 @@ func (o *observer) overdue(op string, err error, lasted time.Duration, describe 
 		return err // of a context that ended before anybody was late
 	}
 	v, known := o.judge(describe)
-	rank, text := o.c.Rank(), fmt.Sprintf("%s (%v)", v.Text, err)
+	rank, text := o.rank, fmt.Sprintf("%s (%v)", v.Text, err)
 	switch {
 	case !known || v.Culprit == mscclgo.NoRank && !v.Outside && !v.Cycle:
 		return err

@@ -12,10 +12,10 @@ import (
 // its deadline ends its kernel: so launches count only if none has done so since they were read,
 // and else those that there were before stay. The caller holds mu.
 func (o *observer) readLaunches(read func() *deviceNotes) *deviceNotes {
-	if o.c.dev == nil {
+	if o.dev == nil {
 		return read()
 	}
-	launched := telling(o.c.dev.Internal().Launches(false), o.c.launches)
+	launched := telling(o.dev.Internal().Launches(false), o.launches)
 	notes := read()
 	if !notes.failed || o.launched == nil {
 		o.launched = launched
@@ -26,11 +26,11 @@ func (o *observer) readLaunches(read func() *deviceNotes) *deviceNotes {
 // queryStreams asks the driver which launches have ended. It may wait for a lock that a
 // call holds which itself waits for a kernel, so nobody waits for it. The caller holds mu.
 func (o *observer) queryStreams() {
-	if o.c.dev == nil || o.querying.Swap(true) {
+	if o.dev == nil || o.querying.Swap(true) {
 		return
 	}
 	go func() {
-		o.c.dev.Internal().Launches(true)
+		o.dev.Internal().Launches(true)
 		o.querying.Store(false)
 	}()
 }

@@ -18,8 +18,8 @@ func TestLaunchEndsAtDeadline(t *testing.T) {
 	defer s.Close()
 	all, _ := observers(0)
 	o := all[0]
-	o.c.dev, o.c.launches = dev, dev.Internal().GroupLaunches()
-	defer o.c.launches.End()
+	o.dev, o.launches = dev, dev.Internal().GroupLaunches()
+	defer o.launches.End()
 	if err := s.BeginCapture(); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ var exchangeWire = wire.For[exchange]()
 func (o *observer) start(b *watch.Board, owners []int, tag uint64) {
 	leaders := slices.Compact(slices.Sorted(slices.Values(owners)))
 	var peers []int
-	switch i := slices.Index(leaders, o.c.Rank()); {
+	switch i := slices.Index(leaders, o.rank); {
 	case i == 0:
 		peers = leaders[1:]
 	case i > 0:
@@ -64,7 +64,7 @@ func (o *observer) start(b *watch.Board, owners []int, tag uint64) {
 // send sends what this rank observes to a peer. An error of it means that the peer has left, or failed, which the
 // bootstrap reports.
 func (o *observer) send(ctx context.Context, peer int, tag uint64) {
-	turns := make([]uint64, o.c.Size())
+	turns := make([]uint64, o.size)
 	for {
 		interval, asked := o.next()
 		tick := time.NewTimer(interval)
@@ -73,9 +73,9 @@ func (o *observer) send(ctx context.Context, peer int, tag uint64) {
 			tick.Stop()
 			ctx, cancel := context.WithTimeout(context.Background(), goodbyePatience)
 			defer cancel()
-			_ = o.c.boot.Send(ctx, peer, tag, exchangeWire.Marshal(&exchange{leaves: true}))
+			_ = o.boot.Send(ctx, peer, tag, exchangeWire.Marshal(&exchange{leaves: true}))
 			return
-		case <-o.c.boot.Done():
+		case <-o.boot.Done():
 			tick.Stop()
 			return
 		case <-asked:
@@ -83,7 +83,7 @@ func (o *observer) send(ctx context.Context, peer int, tag uint64) {
 		case <-tick.C:
 		}
 		e := o.relay(peer, turns)
-		_ = o.c.boot.Send(ctx, peer, tag, exchangeWire.Marshal(&e))
+		_ = o.boot.Send(ctx, peer, tag, exchangeWire.Marshal(&e))
 	}
 }
 
@@ -91,7 +91,7 @@ func (o *observer) send(ctx context.Context, peer int, tag uint64) {
 func (o *observer) receive(ctx context.Context, peer int, tag uint64) {
 	defer o.forget(peer)
 	for {
-		b, err := o.c.boot.Recv(ctx, peer, tag)
+		b, err := o.boot.Recv(ctx, peer, tag)
 		if err != nil {
 			return
 		}
@@ -101,12 +101,12 @@ func (o *observer) receive(ctx context.Context, peer int, tag uint64) {
 			last, err = o.hear(peer, e)
 		}
 		if err != nil {
-			err = mscclgo.Errorf(mscclgo.ErrRemote, matchOp, "its message is malformed: %w", err).At(o.c.Rank(), peer)
+			err = mscclgo.Errorf(mscclgo.ErrRemote, matchOp, "its message is malformed: %w", err).At(o.rank, peer)
 		} else {
-			err = o.c.calls.Load().Hear(matchOp, last)
+			err = o.calls.Load().Hear(matchOp, last)
 		}
 		if err != nil {
-			o.c.failure.fail(err)
+			o.fail(err)
 			return
 		}
 		if e.leaves {
@@ -125,7 +125,7 @@ func (o *observer) relay(to int, turns []uint64) (e exchange) {
 	}
 	e.questions = o.board.Asked()
 	for rank, owner := range o.owners {
-		if owner == to || o.c.Rank() != o.owners[0] && owner != o.c.Rank() {
+		if owner == to || o.rank != o.owners[0] && owner != o.rank {
 			continue
 		}
 		p := pulse{rank: rank, beat: o.board.BeatOf(rank)}
@@ -154,7 +154,7 @@ func (o *observer) hear(from int, e exchange) (last watch.Call, err error) {
 			return last, fmt.Errorf("it tells of rank %d", p.rank)
 		}
 		owner := o.owners[p.rank]
-		if owner == o.c.Rank() || from != o.owners[0] && owner != from {
+		if owner == o.rank || from != o.owners[0] && owner != from {
 			return last, errors.New("it tells of ranks of other hosts")
 		}
 		o.board.Beat(p.rank, p.beat)

@@ -39,7 +39,7 @@ func (o *observer) pairDone(p *ownPair) {
 
 // pairEnded notes that the deadline of such a call has passed, and returns how long it lasted.
 func (o *observer) pairEnded(p *ownPair) time.Duration {
-	last := o.c.lastCall()
+	last := o.calls.Load().Last()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p.ended, p.calls, p.exchanges = o.now(), last.Number, o.exchanging.number

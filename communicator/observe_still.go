@@ -38,7 +38,7 @@ type ownStill struct {
 // kernels and streams wait, for this group only, and so does the host. What it finds is
 // about the time since it did so last. The caller holds mu.
 func (o *observer) readStill() {
-	if !o.c.options.FindDeadlocks || o.c.dev == nil || len(o.hostRanks) != o.c.Size() {
+	if !o.deadlocks || o.dev == nil || len(o.hostRanks) != o.size {
 		return // a message may be under way where memory is not mapped
 	}
 	epoch := fnv.New64a()
@@ -55,7 +55,7 @@ func (o *observer) readStill() {
 		add(uint64(i))
 		add(taken)
 	}
-	device := o.c.dev.Internal().Still()
+	device := o.dev.Internal().Still()
 	exchanging := !o.exchanging.since.IsZero() && o.exchanging.ended.IsZero()
 	if device.Rounds == o.still.device || !idle || device.Hosts == 0 && !exchanging {
 		return
@@ -99,7 +99,7 @@ func (s *service) still(rounds, taken uint64, done bool) bool {
 func (o *observer) deadlock() (watch.Verdict, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.board == nil || o.c.Rank() != 0 || o.still.last.Rounds == 0 || slices.ContainsFunc(o.owners, func(owner int) bool { return owner != 0 }) {
+	if o.board == nil || o.rank != 0 || o.still.last.Rounds == 0 || slices.ContainsFunc(o.owners, func(owner int) bool { return owner != 0 }) {
 		return watch.Verdict{}, false
 	}
 	ranks := o.ranks(o.now())

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -35,10 +36,8 @@ func observers(owners ...int) (all []*observer, clock *time.Time) {
 	*clock = time.Unix(1_000_000, 0)
 	boards := map[int]*watch.SharedBoard{}
 	for rank, owner := range owners {
-		c := &Communicator{boot: many{rank: rank, size: len(owners)}, options: Options{HeartbeatTimeout: 5 * time.Second, Timeout: time.Hour}}
-		o := newObserver(c)
+		o := newObserver(rank, len(owners), func() time.Time { return *clock }, nil, observedBy(many{rank: rank, size: len(owners)}, 5*time.Second))
 		o.namespace = uint64(rank + 1)
-		o.now = func() time.Time { return *clock }
 		if boards[owner] == nil {
 			boards[owner] = watch.AloneBoard(len(owners), len(owners))
 		}
@@ -46,6 +45,15 @@ func observers(owners ...int) (all []*observer, clock *time.Time) {
 		all = append(all, o)
 	}
 	return all, clock
+}
+
+// observedBy is what the observer knows of a rank that has a bootstrap and does nothing.
+func observedBy(boot fullBootstrap, heartbeat time.Duration) observed {
+	return observed{
+		timeout: time.Hour, heartbeat: heartbeat, boot: boot, calls: new(atomic.Pointer[watch.Calls]),
+		nameOf: func(uint32) channelName { return channelName{} }, lossy: func(time.Time) []watch.Wait { return nil },
+		delay: func(time.Duration) {}, fail: func(error) {},
+	}
 }
 
 // noNotes is what kernels write that do not wait.
@@ -202,7 +210,7 @@ func TestSuspects(t *testing.T) {
 		t.Helper()
 		for _, o := range all[1:] {
 			if got := o.suspects(); got != want {
-				t.Errorf("rank %d, %s: %v", o.c.Rank(), when, got)
+				t.Errorf("rank %d, %s: %v", o.rank, when, got)
 			}
 		}
 	}
@@ -218,7 +226,7 @@ func TestSuspects(t *testing.T) {
 	relays(time.Second)
 	suspected("once it is heard again", false)
 	for _, o := range all[1:] {
-		o.c.boot = departed{o.c.boot, 0}
+		o.boot = departed{o.boot, 0}
 		o.forget(0)
 	}
 	ticks(clock, time.Minute, all...)
@@ -307,7 +315,7 @@ func TestRelay(t *testing.T) {
 	all, clock := observers(0, 0, 2, 3, 3)
 	for i, o := range all {
 		o.serves(nil) // of a service that is gone
-		o.c.options.Timeout = time.Second
+		o.timeout = time.Second
 		o.waits[1] = &deviceWait{lasted: time.Duration(i+1) * time.Second, timedOut: true}
 	}
 	ticks(clock, 100*time.Millisecond, all...)
@@ -363,7 +371,7 @@ func TestNotes(t *testing.T) {
 	all, clock := observers(0)
 	o := all[0]
 	o.setHostRanks([]int{0, 7})
-	o.c.named = map[uint32]channelName{5: {name: "gather"}}
+	o.nameOf = func(n uint32) channelName { return map[uint32]channelName{5: {name: "gather"}}[n] }
 	notes := &deviceNotes{}
 	waits := func() string {
 		o.tick(func() *deviceNotes { return notes })
@@ -409,7 +417,7 @@ func TestAskEarly(t *testing.T) {
 	const timeout = 3 * time.Second
 	all, clock := observers(0, 0)
 	for _, o := range all {
-		o.c.options.Timeout = timeout
+		o.timeout = timeout
 	}
 	if got := all[0].ask(); got != settling {
 		t.Errorf("with nothing asked, it waits for %v, want %v", got, settling)
@@ -462,7 +470,7 @@ func TestAsk(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			comms[rank] = &Communicator{boot: boot, options: Options{HeartbeatTimeout: -1, Timeout: time.Hour}}
+			comms[rank] = &Communicator{boot: boot}
 		})
 	}
 	wg.Wait()
@@ -475,7 +483,7 @@ func TestAsk(t *testing.T) {
 		if boards[owners[rank]] == nil {
 			boards[owners[rank]] = watch.AloneBoard(len(comms), len(comms))
 		}
-		c.failure = &failure{boot: c.boot, observer: newObserver(c)}
+		c.failure = &failure{boot: c.boot, observer: newObserver(rank, len(comms), time.Now, nil, observedBy(c.boot, -1))}
 		c.failure.observer.compare = time.Hour
 	}
 	for rank, c := range comms {

@@ -119,7 +119,7 @@ func (o *observer) putOff(now time.Time) {
 			longest = max(longest, w.lasted+now.Sub(w.seen))
 		}
 	}
-	timeout := o.c.options.Timeout
+	timeout := o.timeout
 	switch extra := o.extra; {
 	case longest > extra+timeout/2 && extra < mostPatience && o.anyCompiles():
 		o.extra, o.extended = longest, now
@@ -128,7 +128,7 @@ func (o *observer) putOff(now time.Time) {
 	default:
 		return
 	}
-	o.c.failure.putOff(o.extra)
+	o.delay(o.extra)
 }
 
 // putOff puts off the deadlines of all waits of this rank's kernels.
