@@ -39,12 +39,13 @@ func Main(m *testing.M, main func()) {
 var cacheFolder string
 
 func withCache(m *testing.M) int {
-	var err error
-	if cacheFolder, err = os.MkdirTemp("", "mscclgo-test-cache-"); err != nil {
+	dir, remove, err := kernelCache()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(cacheFolder)
+	defer remove()
+	cacheFolder = dir
 	return m.Run()
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +28,7 @@ func TestSoak(t *testing.T) {
 	forbidDriver(t)
 	c := config{
 		seed: 11, runs: 1, ranks: 3, slack: 20, timeout: 20 * time.Second, heartbeat: 5 * time.Second, parallel: 1, device: "emu",
-		steps: 20, most: 64 << 10, short: true,
+		steps: 20, most: 64 << 10, short: true, cache: t.TempDir(), // empty, to see what the filling leaves out
 	}
 	for _, f := range faults {
 		if f.name == killedEarly || f.name == mtusDiffer || f.many { // which may take a minute, or a wait's deadline
@@ -36,6 +38,10 @@ func TestSoak(t *testing.T) {
 			c.faults = append(c.faults, f)
 		}
 	}
+	if err := c.fill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testproc.KeepKernels(c.cache) // which other packages' tests need too
 	var lines []string
 	failed, err := c.soak(t.Context(), func(format string, args ...any) {
 		lines = append(lines, fmt.Sprintf(format, args...))
