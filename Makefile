@@ -55,7 +55,7 @@ test-net: need ## test groups on several hosts, which are network namespaces; ne
 # The detector sees Go only: it finds nothing in tests of kernels, of programs, and of the race
 # finder, which run without it as well.
 race: need ## test the packages in which goroutines meet with the race detector
-	go test -timeout 30m -p $$((1 + $$(nproc))) -json -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/surface))(/|$$)') | go run ./scripts/testsummary
+	go test -vet=off -timeout 30m -p $$((1 + $$(nproc))) -json -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/surface))(/|$$)') | go run ./scripts/testsummary
 
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300
