@@ -53,9 +53,11 @@ test-net: need ## test groups on several hosts, which are network namespaces; ne
 	MSCCLGO_REQUIRE=netns,mpirun go test -json -count=1 -run '^Test(Host|Unplug|Cable|RankOnOther|Mpirun)' ./internal/test/netlab ./bootstrap ./communicator ./samples/allreduce ./cmd/mscclgo | go run ./scripts/testsummary
 
 # The detector sees Go only: it finds nothing in tests of kernels, of programs, and of the race
-# finder, which run without it as well.
+# finder, which run without it as well. In devicecode two tests have goroutines that meet.
 race: need ## test the packages in which goroutines meet with the race detector
-	go test -vet=off -timeout 30m -p $$((1 + $$(nproc))) -json -race -short $$(go list ./... | grep -vE '/(capi|cmd|docs|samples|scripts|internal/(race|explore|test/surface))(/|$$)') | go run ./scripts/testsummary
+	{ go test -vet=off -json -race -run '^Test(OneCompilerForMany|CompileEndsWithContext)$$' ./devicecode; \
+	  go test -vet=off -timeout 30m -p $$((1 + $$(nproc))) -json -race -short ./collective ./communicator $$(go list ./... | \
+	    grep -vE '/(capi|cmd|devicecode|docs|samples|scripts|internal/(race|explore|test))(/|$$)'); } | go run ./scripts/testsummary
 
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300

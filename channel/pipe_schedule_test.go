@@ -475,9 +475,7 @@ func TestPipeSchedules(t *testing.T) {
 // TestLargePipes plays messages of up to 64 MiB among thousands of small ones, in the slots that
 // users get.
 func TestLargePipes(t *testing.T) {
-	if detector.Enabled {
-		t.Skip("C moves the bytes, of which Go's race detector sees nothing")
-	}
+	detector.SkipKernels(t)
 	for _, c := range pipeConfigs {
 		if c.warps || c.pool != (c.over != 0) && !c.mixed {
 			continue // one of each transport
@@ -521,6 +519,7 @@ func TestPipeCounts(t *testing.T) {
 
 // TestPipeNoRaces plays schedules, and shifts round a ring, under the race finder.
 func TestPipeNoRaces(t *testing.T) {
+	detector.SkipKernels(t)
 	if testdev.CUDA() {
 		t.Skip("races are found on emulated devices")
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -37,6 +38,7 @@ func findRaces(t *testing.T, hosts []int, sizes groupSizes, link string, test fu
 // TestGroupNoRaces plays random schedules on several streams, and replays a graph. A short run has one link
 // for each arrangement of hosts.
 func TestGroupNoRaces(t *testing.T) {
+	detector.SkipKernels(t)
 	for i, hosts := range [][]int{{0, 0}, {0, 0, 0, 0}, {0, 1}, {0, 1, 0, 2}} {
 		ranks := len(hosts)
 		for j, link := range []string{"other", NVLink} {
@@ -68,6 +70,7 @@ func TestGroupNoRaces(t *testing.T) {
 
 // TestBriefNoRaces plays rounds of messages that go in one chunk of packets, and larger ones.
 func TestBriefNoRaces(t *testing.T) {
+	detector.SkipKernels(t)
 	for _, link := range []string{"other", NVLink} {
 		t.Run(link, func(t *testing.T) {
 			races := findRaces(t, []int{0, 0, 0}, briefSizes, link, func(m *groupMember) error {
@@ -188,6 +191,7 @@ func (m *groupMember) pass(g *Group, out, in *gpu.Buffer, receives *gpu.Stream) 
 // TestGroupMistakes finds each mistake at its line, and nothing where it is mended: with buffers that are
 // shared, in which the peer stores what is received, and with others.
 func TestGroupMistakes(t *testing.T) {
+	detector.SkipKernels(t)
 	source, err := os.ReadFile("group_race_test.go")
 	if err != nil {
 		t.Skip("the sources are not here:", err)

@@ -417,9 +417,7 @@ func TestFullLane(t *testing.T) {
 
 // TestLargeGroups has messages of up to 64 MiB among many small ones, in the sizes that users get.
 func TestLargeGroups(t *testing.T) {
-	if detector.Enabled {
-		t.Skip("C moves the bytes, of which Go's race detector sees nothing")
-	}
+	detector.SkipKernels(t)
 	for _, link := range []string{"other", NVLink} {
 		for _, ranks := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%d/%s", ranks, link), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
@@ -17,6 +18,7 @@ import (
 // algorithm that reaches the peers' buffers: they go in packets, in as many pieces as the
 // inboxes need.
 func TestLines(t *testing.T) {
+	detector.SkipKernels(t)
 	const count, offset = 100_003, 5 // of elements of one byte, so that parts do not lie in words
 	byteOf := func(rank, part, i int) byte { return byte(i*7 + i>>8 + 31*part + 101*rank) }
 	for kind, place := range map[Kind][]bool{AllGather: {false, true}, AllToAll: {false}, SendReceive: {false}, Broadcast: {false, true}, Gather: {false}, Scatter: {false}} {

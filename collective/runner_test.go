@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -20,6 +21,7 @@ import (
 // TestScratchLimit runs the largest calls whose packets fit, which package bench
 // checks at smaller sizes, and finds that one packet more is refused.
 func TestScratchLimit(t *testing.T) {
+	detector.SkipKernels(t)
 	testgroup.Run(t, 3, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 256<<10)
 		if err != nil {
