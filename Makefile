@@ -59,8 +59,8 @@ race: need ## test the packages in which goroutines meet with the race detector
 	  go test -vet=off -timeout 30m -p $$((1 + $$(nproc))) -json -race -short ./collective ./communicator $$(go list ./... | \
 	    grep -vE '/(capi|cmd|devicecode|docs|samples|scripts|internal/(race|explore|test))(/|$$)'); } | go run ./scripts/testsummary
 
-fuzz: need ## run every fuzz target for some seconds
-	scripts/fuzz 300
+fuzz: need ## run every fuzz target for some seconds, and all in TOTAL=300
+	scripts/fuzz $(or $(TOTAL),300)
 
 soak: need ## hurt one rank of many groups, and check what the others are told
 	go build -buildvcs=$(vcs) -o build/ ./cmd/mscclgo/internal/soak

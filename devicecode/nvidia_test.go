@@ -352,7 +352,7 @@ func FuzzIncludedText(f *testing.F) {
 }
 
 // TestNVRTCCompilesSources compiles the sources that MSCCLGO_NVRTC_SOURCES lists,
-// a line each, for sm_90, the one of the checks with checks. Each may include files of its own folder.
+// a line each, for sm_100, the one of the checks with checks. Each may include files of its own folder.
 func TestNVRTCCompilesSources(t *testing.T) {
 	list := strings.Fields(os.Getenv("MSCCLGO_NVRTC_SOURCES"))
 	if len(list) == 0 {
@@ -366,7 +366,7 @@ func TestNVRTCCompilesSources(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := Options{CacheDir: t.TempDir(), IncludeDirs: []string{filepath.Dir(path)}, Check: filepath.Base(path) == "check_test.cu"}
-			image, err := Compile(t.Context(), "sm_90", path, source, o)
+			image, err := Compile(t.Context(), "sm_100", path, source, o)
 			if err != nil {
 				t.Fatal(err)
 			}
