@@ -27,7 +27,7 @@ demo: need ## four ranks all-reduce on this machine, verified
 lib: need ## build the C library libmscclgo.so and its header mscclgo.h into build/
 	scripts/lib build -buildvcs=$(vcs)
 
-wheel: need ## build the wheel of the Python package into build/python/
+wheel: need ## build the wheel of the Python package for glibc 2.28 or later into build/python/
 	scripts/wheel build/python
 
 test: need ## vet and test all packages; list what was skipped and why

@@ -92,12 +92,15 @@ func (c cache) image(ctx context.Context, op, key string, build func(context.Con
 	if err != nil {
 		return nil, err
 	}
+	// Without it the image is made again the next time.
+	return image, kept(ctx, op, c.writeImage(key, image))
+}
+
+func (c cache) writeImage(key string, image []byte) error {
 	w := wire.NewWriter(len(key) + len(image) + 4)
 	w.String(key)
 	w.Raw(image)
-	// Without it the image is made again the next time.
-	err = c.write(filepath.Join(c.dir, key), wire.Seal(imageKind, imageVersion, w.Bytes()))
-	return image, kept(ctx, op, err)
+	return c.write(filepath.Join(c.dir, key), wire.Seal(imageKind, imageVersion, w.Bytes()))
 }
 
 // kept returns an error if a file was not written that has to be.
@@ -114,6 +117,10 @@ func (c cache) read(key string) ([]byte, bool) {
 	if err != nil {
 		return nil, false
 	}
+	return openImage(key, data)
+}
+
+func openImage(key string, data []byte) ([]byte, bool) {
 	body, err := wire.Open(imageKind, imageVersion, data)
 	if err != nil {
 		return nil, false

@@ -86,7 +86,8 @@ func Load(ctx context.Context, dev *gpu.Device, name string, source []byte, o Op
 // the like. name is the source's file name in the compiler's messages; #include "..."
 // searches only IncludeDirs and the library's headers. If the user has compiled the same
 // before, in any process, the image comes from the cache: with this compiler if one is
-// installed, and otherwise with any. The cache may be read-only then.
+// installed, and otherwise with any. The cache may be read-only then. An image that came with the
+// installation is taken first; see MSCCLGO_IMAGES.
 //
 // Behind the image is a description of the kernels' parameters, by which [gpu.Kernel.Launch]
 // checks arguments. A program that reads the image without package gpu can ignore it.
@@ -128,9 +129,12 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 		return nil, err
 	}
 	manifest := manifestKey(j, contentName(headers))
+	if image, ok := shipped(ctx, manifest); ok {
+		return image, nil
+	}
 	where := search{dirs: absolutes(o.IncludeDirs), library: slices.Collect(maps.Keys(headers))}
 	if image, ok := cache.recall(manifest, identity, where); ok {
-		return image, nil
+		return image, ship(ctx, j, manifest, image)
 	}
 	defer explore.Slow()() // a rank that compiles has the turn meanwhile
 	if cache.dir != "" {
@@ -141,7 +145,7 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 		}
 		defer unlock()
 		if image, ok := cache.recall(manifest, identity, where); ok {
-			return image, nil
+			return image, ship(ctx, j, manifest, image)
 		}
 	}
 	start := time.Now()
@@ -164,6 +168,9 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	image, err := cache.image(ctx, op, key, p.build)
 	if err == nil {
 		err = kept(ctx, op, cache.remember(manifest, identity, key, source, where, p.included, start))
+	}
+	if err == nil {
+		err = ship(ctx, j, manifest, image)
 	}
 	if err != nil {
 		return nil, err

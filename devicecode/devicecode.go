@@ -9,6 +9,8 @@
 // # Environment
 //
 //   - MSCCLGO_CACHE is the cache folder.
+//   - MSCCLGO_IMAGES is a folder of images that came with an installation; the Python package
+//     sets it to its own, which has its collectives' kernels for emulated devices.
 //   - CXX is the C++ compiler.
 //   - CUDA_HOME or CUDA_PATH is the folder of NVIDIA's toolkit.
 //   - MSCCLGO_NVRTC is NVIDIA's compiler library NVRTC or its folder.

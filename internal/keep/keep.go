@@ -15,3 +15,17 @@ func Images(ctx context.Context) context.Context {
 func Wanted(ctx context.Context) bool {
 	return ctx.Value(key{}) != nil
 }
+
+type folderKey struct{}
+
+// Shipped returns a context for compilations whose images are also written to a folder that goes with
+// an installation, where the variable MSCCLGO_IMAGES names it.
+func Shipped(ctx context.Context, folder string) context.Context {
+	return context.WithValue(ctx, folderKey{}, folder)
+}
+
+// Folder returns the folder of Shipped, or "".
+func Folder(ctx context.Context) string {
+	folder, _ := ctx.Value(folderKey{}).(string)
+	return folder
+}

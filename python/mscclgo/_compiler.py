@@ -1,4 +1,4 @@
-"""Where NVIDIA's compiler library is in packages of Python."""
+"""Where NVIDIA's compiler library is in packages of Python, and the images of kernels that are in this one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,14 @@ def packaged(folders: Sequence[str], version: str) -> Optional[str]:
                     return path
     return None
 
+# The variable that names the folder of images.
+IMAGES = "MSCCLGO_IMAGES"
+
 
 def find() -> None:
-    """Tells the library of a package's NVRTC, which it takes where it finds no other."""
+    """Tells the library of the images of this package, and of a package's NVRTC, which it takes where it
+    finds no other."""
+    os.environ.setdefault(IMAGES, os.path.join(os.path.dirname(os.path.abspath(__file__)), "images"))
     if VARIABLE in os.environ:
         return
     torch = sys.modules.get("torch")

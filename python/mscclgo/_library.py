@@ -6,6 +6,7 @@ import ctypes
 import functools
 import operator
 import os
+import platform
 import struct
 from typing import Any, Callable, NoReturn, Optional, Tuple
 
@@ -47,8 +48,24 @@ def _load() -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(path)
     except OSError as error:
-        raise UnsupportedError(f"mscclgo: load the library: {error}; MSCCLGO_LIBRARY can name another one") from error
+        raise UnsupportedError(f"mscclgo: load the library: {error}; {remedy(path, str(error), platform.machine())}") from error
     return check(loaded, path)
+
+
+def remedy(path: str, why: str, machine: str) -> str:
+    """Tells what mends that a library cannot be loaded on a machine."""
+    try:
+        with open(path, "rb") as file:
+            made = {b"\x3e\x00": "x86_64", b"\xb7\x00": "aarch64"}.get(file.read(20)[18:], machine)
+    except OSError:
+        made = ""
+    if "MSCCLGO_LIBRARY" in os.environ:
+        return "MSCCLGO_LIBRARY names it"
+    if made and made != machine:
+        return f"it is for {made}, and this machine is {machine}: pip install --force-reinstall --no-cache-dir mscclgo"
+    if made and ("GLIBC_" in why or "musl" in why or "Error relocating" in why):
+        return "it needs glibc 2.28 or later, as of Debian 10, Ubuntu 20.04 and RHEL 8: docker run -it --rm python:3 has it"
+    return "the package is not whole: pip install --force-reinstall --no-cache-dir mscclgo"
 
 
 def check(loaded: ctypes.CDLL, path: str) -> ctypes.CDLL:

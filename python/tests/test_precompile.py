@@ -33,7 +33,7 @@ with mscclgo.Rendezvous() as place, mscclgo.connect(place.id, 0, 1, device="emu"
 
 def test_precompile(tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
-    env = {**variables(), "MSCCLGO_CACHE": cache}
+    env = {**variables(), "MSCCLGO_CACHE": cache, "MSCCLGO_IMAGES": ""}
     start = [sys.executable, "-m", "mscclgo", "precompile", "emu", "--collectives", "all_gather,reduce", "--types", "float64", "--operations", "avg", "--ranks", "1"]
     subprocess.run(start, env=env, check=True)
     assert os.listdir(cache)

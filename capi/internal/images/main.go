@@ -1,0 +1,37 @@
+// Images compiles for emulated devices what the Python package's wheel has images of: the kernels of
+// collectives among up to four ranks that reduce fp32, and the sources that are named.
+//
+//	go run ./capi/internal/images FOLDER [SOURCE.cu...]
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/keep"
+)
+
+func main() {
+	if err := run(os.Args[1], os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(folder string, sources []string) error {
+	ctx := keep.Shipped(context.Background(), folder)
+	for _, file := range sources {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := devicecode.Compile(ctx, devicecode.ArchEmu, filepath.Base(file), source, devicecode.Options{}); err != nil {
+			return err
+		}
+	}
+	return collective.Precompile(ctx, devicecode.ArchEmu, collective.PrecompileOptions{Types: []collective.Type{collective.F32}, Ranks: []int{4}})
+}
