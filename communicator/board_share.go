@@ -104,7 +104,7 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 		return err
 	}
 	c.calls.Store(watch.NewCalls(c.Rank(), members, c.board.Board))
-	c.failure.observer.start(c.board.Board, owners, 1<<63|identities[0].token)
+	c.failure.observer.start(c.board.Board, owners, c.hostRanks(), 1<<63|identities[0].token)
 	return nil
 }
 

@@ -87,11 +87,8 @@ func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte
 	k.met = false
 	all, err := k.exchange(ctx, k.contribution(c.lastCall(), mine, failed))
 	if err != nil {
-		switch {
-		case c.endedWithGroup(failed):
-			return nil, &once{k.named(err), failed}, false
-		case c.boot.Err() != nil: // which ended what failed here, perhaps
-			return nil, joinOnce(k.named(err), failed), false
+		if c.boot.Err() != nil { // which ended what failed here, perhaps
+			return nil, c.joinOnce(k.named(err), failed), false
 		}
 		return nil, errors.Join(failed, k.named(err)), false
 	}
@@ -125,19 +122,20 @@ func (k *call) round(ctx context.Context, mine []byte, failed error) (_ [][]byte
 	return contents, nil, false
 }
 
-// joinOnce is [errors.Join] of an error and what it may come of, which is left out if the error has it.
-func joinOnce(err, of error) error {
-	if of == nil || !strings.Contains(err.Error(), of.Error()) {
-		return errors.Join(err, of)
+// joinOnce is [errors.Join] of an error and what goes with it, whose text is left out if the error has it, or if it says no
+// more than that the group has failed.
+func (c *Communicator) joinOnce(err, with error) error {
+	if with == nil || !c.endedWithGroup(with) && !strings.Contains(err.Error(), with.Error()) {
+		return errors.Join(err, with)
 	}
-	return &once{err, of}
+	return &once{err, with}
 }
 
 // once is an error whose text has that of another.
-type once struct{ err, of error }
+type once struct{ err, with error }
 
 func (o *once) Error() string   { return o.err.Error() }
-func (o *once) Unwrap() []error { return []error{o.err, o.of} }
+func (o *once) Unwrap() []error { return []error{o.err, o.with} }
 
 // exchange is the bootstrap's AllGather. The ranks tell each other that they are in it, once
 // there is what they tell each other by.

@@ -311,23 +311,22 @@ func (c *Communicator) build(op string) error {
 	o := c.options
 	err := logFromEnv(&c.options)
 	c.options.fill()
-	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	switch {
 	case err != nil:
 		return err
 	case c.dev == nil:
-		return invalid("the device is nil")
+		return c.invalid(op, "the device is nil")
 	case o.Timeout < 0:
-		return invalid("Options.Timeout is %v, not 0, which is the default, or more", o.Timeout)
+		return c.invalid(op, "Options.Timeout is %v, not 0, which is the default, or more", o.Timeout)
 	case o.HeartbeatTimeout > 0 && o.HeartbeatTimeout < minHeartbeat:
-		return invalid("Options.HeartbeatTimeout is %v, not %v or more, 0, which is the default, or negative for none", o.HeartbeatTimeout, minHeartbeat)
+		return c.invalid(op, "Options.HeartbeatTimeout is %v, not %v or more, 0, which is the default, or negative for none", o.HeartbeatTimeout, minHeartbeat)
 	case o.Scratch > maxScratch:
-		return invalid("a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch))
+		return c.invalid(op, "a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch))
 	case o.PipePool > maxScratch:
-		return invalid("a pool of pipes of %d bytes is more than %d", o.PipePool, uint64(maxScratch))
+		return c.invalid(op, "a pool of pipes of %d bytes is more than %d", o.PipePool, uint64(maxScratch))
 	}
 	if err = c.options.checkTrace(); err != nil {
-		return invalid("%v", err)
+		return c.invalid(op, "%v", err)
 	}
 	c.launches = c.dev.Internal().GroupLaunches() // which the failure's watcher reads
 	if c.failure, err = newFailure(c); err != nil {

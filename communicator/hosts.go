@@ -44,7 +44,6 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 		return err
 	}
 	c.hosts = cliques(maps)
-	c.failure.observer.setHostRanks(c.hostRanks())
 	if err := c.shareBoard(ctx, k, identities); err != nil {
 		return err
 	}

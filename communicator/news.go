@@ -50,13 +50,8 @@ func (c *Communicator) explained(err error) error {
 // which may only be what came of it.
 func (c *Communicator) causeFirst(failure error) error {
 	cause := c.failure.err()
-	switch {
-	case cause == nil || failure == nil:
-		return failure
-	case c.endedWithGroup(failure):
-		return &once{cause, failure}
-	case errors.Is(failure, cause) || errors.Is(cause, failure):
+	if cause == nil || failure == nil || !c.endedWithGroup(failure) && (errors.Is(failure, cause) || errors.Is(cause, failure)) {
 		return failure
 	}
-	return errors.Join(cause, failure)
+	return c.joinOnce(cause, failure)
 }

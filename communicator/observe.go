@@ -140,10 +140,10 @@ func newObserver(rank, size int, now func() time.Time, br *branch, about observe
 // join begins to write to the board and to read it. owners are the leaders of all ranks, and
 // leaders are those of other hosts that this rank hears. All ranks have come so far that they
 // join too, so that their silence counts from now on.
-func (o *observer) join(b *watch.Board, owners, leaders []int) {
+func (o *observer) join(b *watch.Board, owners, hostRanks, leaders []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.board, o.owners, o.status = b, owners, nil
+	o.board, o.owners, o.hostRanks, o.status = b, owners, hostRanks, nil
 	now := o.now()
 	if o.branch.outer == o.branch {
 		o.branch.observe(o)
@@ -555,11 +555,4 @@ func (o *observer) judgeWait(channel, peer int) (v watch.Verdict, awaited int) {
 		}
 	})
 	return v, awaited
-}
-
-// setHostRanks sets the ranks of the host group.
-func (o *observer) setHostRanks(ranks []int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.hostRanks = ranks
 }

@@ -37,8 +37,9 @@ type pulse struct {
 
 var exchangeWire = wire.For[exchange]()
 
-// start begins to observe the group. owners are the leaders of all ranks. Only the messages of leaders have the tag.
-func (o *observer) start(b *watch.Board, owners []int, tag uint64) {
+// start begins to observe the group. owners are the leaders of all ranks, and hostRanks those of the host group. Only the
+// messages of leaders have the tag.
+func (o *observer) start(b *watch.Board, owners, hostRanks []int, tag uint64) {
 	leaders := slices.Compact(slices.Sorted(slices.Values(owners)))
 	var peers []int
 	switch i := slices.Index(leaders, o.rank); {
@@ -47,7 +48,7 @@ func (o *observer) start(b *watch.Board, owners []int, tag uint64) {
 	case i > 0:
 		peers = leaders[:1]
 	}
-	o.join(b, owners, peers)
+	o.join(b, owners, hostRanks, peers)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, peer := range peers {

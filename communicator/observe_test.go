@@ -41,7 +41,7 @@ func observers(owners ...int) (all []*observer, clock *time.Time) {
 		if boards[owner] == nil {
 			boards[owner] = watch.AloneBoard(len(owners), len(owners))
 		}
-		o.join(boards[owner].Board, owners, nil)
+		o.join(boards[owner].Board, owners, nil, nil)
 		all = append(all, o)
 	}
 	return all, clock
@@ -101,7 +101,7 @@ func TestSilenceBeforeTheFirstSign(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all, clock := observers(owners...)
 			b := watch.AloneBoard(2, 2)
-			all[0].join(b.Board, owners, slices.DeleteFunc([]int{1}, func(int) bool { return owners[1] == 0 }))
+			all[0].join(b.Board, owners, nil, slices.DeleteFunc([]int{1}, func(int) bool { return owners[1] == 0 }))
 			start := *clock
 			v, dead := ticks(clock, 10*time.Second, all[0])
 			if took := clock.Sub(start); !dead || v.Culprit != 1 || took > 5*time.Second+reportInterval {
@@ -152,7 +152,7 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 	hosts := func() ([]*observer, *time.Time) {
 		all, clock := observers(0, 1)
-		all[0].join(watch.AloneBoard(2, 2).Board, []int{0, 1}, []int{1})
+		all[0].join(watch.AloneBoard(2, 2).Board, []int{0, 1}, nil, []int{1})
 		return all, clock
 	}
 	for name, c := range map[string]struct {
@@ -370,7 +370,7 @@ func TestRelay(t *testing.T) {
 func TestNotes(t *testing.T) {
 	all, clock := observers(0)
 	o := all[0]
-	o.setHostRanks([]int{0, 7})
+	o.hostRanks = []int{0, 7}
 	o.nameOf = func(n uint32) channelName { return map[uint32]channelName{5: {name: "gather"}}[n] }
 	notes := &deviceNotes{}
 	waits := func() string {
@@ -487,7 +487,7 @@ func TestAsk(t *testing.T) {
 		c.failure.observer.compare = time.Hour
 	}
 	for rank, c := range comms {
-		c.failure.observer.start(boards[owners[rank]].Board, owners, 1<<63)
+		c.failure.observer.start(boards[owners[rank]].Board, owners, nil, 1<<63)
 	}
 	for _, c := range comms {
 		wg.Go(func() { // as failure.watch does

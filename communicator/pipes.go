@@ -179,21 +179,20 @@ func (c *Communicator) PipeBytes(o PipeOptions) (uint64, error) {
 // check returns the error of options that are wrong on this rank.
 func (p *Pipes) check(op string) error {
 	c, o := p.sems.c, &p.options
-	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	if o.PerPeer < 0 || o.PerPeer > maxPerPeer/2 {
-		return invalid("%d pipes for each peer, 1 to %d are allowed", o.PerPeer, maxPerPeer/2)
+		return c.invalid(op, "%d pipes for each peer, 1 to %d are allowed", o.PerPeer, maxPerPeer/2)
 	}
 	for what, ranks := range map[string][]int{"To": o.To, "From": o.From} {
 		sorted := slices.Sorted(slices.Values(ranks))
 		if len(slices.Compact(slices.Clone(sorted))) != len(ranks) || len(sorted) > 0 && (sorted[0] < 0 || sorted[len(sorted)-1] >= c.Size()) {
-			return invalid("the ranks of %s, %v, are not distinct ranks of a group of %d", what, ranks, c.Size())
+			return c.invalid(op, "the ranks of %s, %v, are not distinct ranks of a group of %d", what, ranks, c.Size())
 		}
 	}
 	switch {
 	case o.Size.LotSlots != 0:
-		return invalid("Size.LotSlots is %d; leave it to Pipes", o.Size.LotSlots)
+		return c.invalid(op, "Size.LotSlots is %d; leave it to Pipes", o.Size.LotSlots)
 	case o.Shared && o.Pool != nil:
-		return invalid("shared pipes lie in the communicator's memory, and a pool is given")
+		return c.invalid(op, "shared pipes lie in the communicator's memory, and a pool is given")
 	}
 	if err := o.Size.Check(); err != nil {
 		return err
@@ -207,7 +206,7 @@ func (p *Pipes) check(op string) error {
 					return err
 				}
 			case o.Ports:
-				return invalid("pipes by ports need a service")
+				return c.invalid(op, "pipes by ports need a service")
 			default:
 				return mscclgo.Errorf(mscclgo.ErrInvalid, op, "its memory is not mapped here, so that pipes to or from it need a service").At(c.Rank(), peer)
 			}

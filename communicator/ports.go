@@ -158,12 +158,11 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 
 // checkService returns an error unless kernels of this rank can push to a service.
 func (c *Communicator) checkService(op string, s *proxyservice.ProxyService) error {
-	invalid := func(format string, args ...any) error { return c.invalid(op, format, args...) }
 	if s == nil {
-		return invalid("the proxy service is nil")
+		return c.invalid(op, "the proxy service is nil")
 	}
 	if d := s.Internal().Device(); d != c.dev {
-		return invalid("the proxy service is for %v, the communicator on %v%s", d, c.dev, native.Twice(d, c.dev))
+		return c.invalid(op, "the proxy service is for %v, the communicator on %v%s", d, c.dev, native.Twice(d, c.dev))
 	}
 	return nil
 }
