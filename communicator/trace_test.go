@@ -413,7 +413,7 @@ func TestTraceRefused(t *testing.T) {
 		want    string
 	}{
 		"folder":     {[2]communicator.Options{{Trace: t.TempDir()}, {Trace: good}}, "is a directory"},
-		"no folder":  {[2]communicator.Options{{Trace: "/nowhere/trace"}, {Trace: good}}, "no such file"},
+		"no folder":  {[2]communicator.Options{{Trace: filepath.Join(t.TempDir(), "none", "trace")}, {Trace: good}}, "no such file"},
 		"one rank":   {[2]communicator.Options{{Trace: good}, {}}, "set MSCCLGO_TRACE, or Options.Trace, on all ranks or on none"},
 		"few events": {[2]communicator.Options{{Trace: good, TraceEvents: 3}, {Trace: good}}, "TraceEvents is 3, not from 16 to 16777216"},
 		"negative":   {[2]communicator.Options{{Trace: good, TraceEvents: -1}, {Trace: good}}, "TraceEvents is -1"},
