@@ -172,10 +172,13 @@ func TestServing(t *testing.T) {
 }
 
 func TestWrongProxies(t *testing.T) {
-	_, ring, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{CPUs: []int{-1}})
-	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("CPU -1: %v", err)
+	for _, cpus := range [][]int{{-1}, {0, 1024}} {
+		_, _, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{CPUs: cpus})
+		if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("CPUs %v: %v", cpus, err)
+		}
 	}
+	_, ring, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{})
 	if _, err := proxyservice.NewProxy(ring, nil, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no handler: %v", err)
 	}

@@ -35,6 +35,7 @@ func main() {
 	out := flag.String("o", "", "`file` to append a line of each result to")
 	resume := flag.Bool("resume", false, "run no fault that has a result in the file of -o")
 	flag.BoolVar(&r.long, "long", false, "run the tests in full, as make test-long does")
+	flag.BoolVar(&r.quick, "quick", false, "run only the tests that are named for a fault, which takes seconds")
 	flag.DurationVar(&r.timeout, "timeout", 10*time.Minute, "of the tests of a package; a test that takes longer has found the fault")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -49,5 +50,13 @@ func TestTable(t *testing.T) {
 				f.number, f.function, f.file, err, 1000+f.number)
 		}
 		numbers[f.number] = true
+		if f.finders != nil {
+			if _, err := os.Stat(filepath.Join("../../..", f.finders[0])); err != nil {
+				t.Errorf("fault %d: %v", f.number, err)
+			}
+			if _, err := regexp.Compile(f.finders[1]); err != nil {
+				t.Errorf("fault %d: %v", f.number, err)
+			}
+		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 )
 
 type runner struct {
-	long    bool
-	timeout time.Duration
+	long, quick bool
+	timeout     time.Duration
 }
 
 // overlay makes a folder with the fault's file, and returns the environment in which the
@@ -50,6 +50,22 @@ func (r runner) run(ctx context.Context, t table, f fault) string {
 	}
 	defer os.RemoveAll(dir)
 	own := "./" + path.Dir(f.file)
+	start := time.Now()
+	found := func(p, how string) string {
+		if strings.HasPrefix(how, "broken") {
+			return how
+		}
+		return fmt.Sprintf("found by %s %s, %.0f s", p, how, time.Since(start).Seconds())
+	}
+	if f.finders != nil {
+		p, pattern := f.finders[0], f.finders[1]
+		if how := r.test(ctx, env, append(r.flags(), "-run", pattern, p)); how != "" {
+			return found(p, how)
+		}
+	}
+	if r.quick {
+		return "skipped: no tests are named for it, or they do not find it"
+	}
 	tests := []string{own}
 	for _, a := range t.areas {
 		if a.name == f.area {
@@ -59,12 +75,8 @@ func (r runner) run(ctx context.Context, t table, f fault) string {
 	if own == "./connection/ib" {
 		tests = []string{own, "vm"}
 	}
-	start := time.Now()
 	for _, p := range tests {
-		flags := []string{"test", "-json", "-vet=off", "-count=1", "-failfast", "-timeout", r.timeout.String()}
-		if !r.long {
-			flags = append(flags, "-short")
-		}
+		flags := r.flags()
 		if p == "vm" {
 			if _, err := os.Stat("build/vm/initrd"); err != nil {
 				return "skipped: the tests in the virtual machine would look for it, and build/vm is missing (make test-rdma builds it)"
@@ -73,15 +85,20 @@ func (r runner) run(ctx context.Context, t table, f fault) string {
 			env = append(env, fmt.Sprintf("MSCCLGO_VM_SECONDS=%d", int(r.timeout.Seconds())))
 			flags, p = append(flags, "-exec", root+"/scripts/vm/run"), own
 		}
-		how := r.test(ctx, env, append(flags, p))
-		if strings.HasPrefix(how, "broken") {
-			return how
-		}
-		if how != "" {
-			return fmt.Sprintf("found by %s %s, %.0f s", p, how, time.Since(start).Seconds())
+		if how := r.test(ctx, env, append(flags, p)); how != "" {
+			return found(p, how)
 		}
 	}
 	return fmt.Sprintf("SURVIVED %s, %.0f s", strings.Join(tests, " "), time.Since(start).Seconds())
+}
+
+// flags returns go test's.
+func (r runner) flags() []string {
+	flags := []string{"test", "-json", "-vet=off", "-count=1", "-failfast", "-timeout", r.timeout.String()}
+	if !r.long {
+		flags = append(flags, "-short")
+	}
+	return flags
 }
 
 // test returns the first test that fails or hangs, or "" if all pass.

@@ -21,6 +21,7 @@ type fault struct {
 	area           string
 	file, function string // Go's methods are Type.method
 	old, new       string
+	finders        []string // a package and a pattern of its tests that have found the fault, or none
 }
 
 type table struct {
@@ -34,7 +35,7 @@ func (f fault) key() string {
 }
 
 // parse reads lines "area NAME PACKAGE... : TESTS...", and faults of three lines:
-// "NUMBER FILE FUNCTION", "- OLD" and "+ NEW".
+// "NUMBER FILE FUNCTION [PACKAGE PATTERN]", "- OLD" and "+ NEW".
 func parse(text string) (table, error) {
 	var t table
 	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return l == "" || l[0] == '#' })
@@ -48,6 +49,9 @@ func parse(text string) (table, error) {
 		var f fault
 		if _, err := fmt.Sscan(lines[i], &f.number, &f.file, &f.function); err != nil || i+2 >= len(lines) || lines[i+1][0] != '-' || lines[i+2][0] != '+' {
 			return t, fmt.Errorf("table: a fault begins with a number, file and function, and then lines - and +: %q", lines[i])
+		}
+		if more := strings.Fields(lines[i])[3:]; len(more) == 2 {
+			f.finders = more
 		}
 		f.old, f.new = strings.TrimSpace(lines[i+1][1:]), strings.TrimSpace(lines[i+2][1:])
 		for _, a := range t.areas {
