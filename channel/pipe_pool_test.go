@@ -158,8 +158,8 @@ func TestWrongPipePools(t *testing.T) {
 		bytes  uint64
 	}{
 		"not this rank's":        {nil, 1, 128},
-		"-1 lots":                {m, -1, 128},
-		"4097 lots":              {m, channel.MaxPipeLots + 1, 128},
+		"-1 lots; 0 to ":         {m, -1, 128},
+		"4097 lots; 0 to ":       {m, channel.MaxPipeLots + 1, 128},
 		"lots of 100 bytes":      {m, 1, 100},
 		"lots of 0 bytes":        {m, 1, 0},
 		"32 lots of 128 bytes":   {m, 32, 128},

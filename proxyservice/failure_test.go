@@ -348,6 +348,9 @@ func TestHandlerFails(t *testing.T) {
 	if !errors.Is(r.service.Err(), cause) {
 		t.Error("the cause is lost")
 	}
+	if n := r.service.Snapshot().Failures; n != 1 {
+		t.Errorf("%d failures are counted", n)
+	}
 }
 
 // TestStopUnderLoad checks that the group fails when kernels that go on pushing keep
