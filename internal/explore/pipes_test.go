@@ -20,6 +20,12 @@ extern "C" __global__ void passOn(mscclgo::PipeSet pipes, uint32_t to, uint32_t 
 // openAll has each of three ranks open lazy pipes to and from both others, in an order of its own, and pass
 // a number round the ring.
 func openAll(ctx context.Context, comm *communicator.Communicator) (err error) {
+	// First of all: a rank that compiles has the turn, and the others' calls would not wait that long.
+	module, err := devicecode.Load(ctx, comm.Device(), "pipes.cu", []byte(pipeSource), devicecode.Options{})
+	if err != nil {
+		return err
+	}
+	defer module.Close()
 	rank := comm.Rank()
 	next, before := (rank+1)%3, (rank+2)%3
 	pipes, err := comm.Pipes(ctx, communicator.PipeOptions{Lazy: true, To: []int{next, before}, From: []int{before, next}})
@@ -30,11 +36,6 @@ func openAll(ctx context.Context, comm *communicator.Communicator) (err error) {
 	if err := pipes.Open(ctx, next, before); err != nil {
 		return err
 	}
-	module, err := devicecode.Load(ctx, comm.Device(), "pipes.cu", []byte(pipeSource), devicecode.Options{})
-	if err != nil {
-		return err
-	}
-	defer module.Close()
 	kernel, err := module.Kernel("passOn")
 	if err != nil {
 		return err
