@@ -1,11 +1,11 @@
-// Capi is the C library libmscclgo.so, built by "make lib": what mscclgo.h declares, over
+// Package capi is the C library libmscclgo.so, built by "make lib": what mscclgo.h declares, over
 // the packages of this module.
 //
 // mscclgo.h is the one table of the API. A function of it is one of exports.c and one of exports.go, which are
 // generated, and calls a method of call: mscclgo_stream_copy is streamCopy.
 // Handles are numbers of a table; what they stand for, and in which order it is closed, is
 // in handles.go.
-package main
+package capi
 
 // #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -fvisibility=hidden
 // #cgo LDFLAGS: -ldl -lpthread
@@ -21,8 +21,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 )
-
-func main() {}
 
 //go:generate go run ./internal/generate
 

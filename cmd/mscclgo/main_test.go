@@ -26,6 +26,7 @@ func TestUsage(t *testing.T) {
 		stdout, stderr string // what they have to contain; "" means empty
 	}{
 		{"", exitUsage, "", "usage: mscclgo COMMAND"},
+		{"--version", exitOK, "mscclgo v", ""},
 		{"help", exitOK, "usage: mscclgo COMMAND", ""},
 		{"-h", exitOK, "usage: mscclgo COMMAND", ""},
 		{"--help", exitOK, "usage: mscclgo COMMAND", ""},

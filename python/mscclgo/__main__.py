@@ -1,6 +1,7 @@
 """python -m mscclgo demo runs an all-reduce by a kernel of its own, and checks every element;
 python -m mscclgo run -n 4 program.py runs a Python program as the ranks of a group. Both start
-the ranks on this machine. python -m mscclgo precompile sm_90 compiles the kernels of collectives into the cache."""
+the ranks on this machine. python -m mscclgo precompile sm_90 compiles the kernels of collectives into the cache.
+Other commands are those of mscclgo: python -m mscclgo help lists them."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import os
 import sys
 from typing import List, Tuple
 
+from ._command import execute
 from ._errors import Error
 from ._launcher import run
 from ._precompile import precompile
@@ -29,6 +31,8 @@ def _split(given: List[str]) -> Tuple[List[str], List[str]]:
 
 
 def main() -> int:
+    if sys.argv[1:] and sys.argv[1] not in ("demo", "run", "precompile", "-h", "--help"):
+        execute(sys.argv[1:])
     parser = argparse.ArgumentParser(prog="python -m mscclgo", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo.py")

@@ -71,3 +71,16 @@ def test_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "glibc 2.28 or later" in _library.remedy(path, "version `GLIBC_2.17' not found", "aarch64")
     monkeypatch.setenv("MSCCLGO_LIBRARY", path)
     assert _library.remedy(path, "invalid ELF header", "aarch64") == "MSCCLGO_LIBRARY names it"
+
+
+def test_command(tmp_path: Path) -> None:
+    """The command needs neither Go nor a compiler: the program mscclgo, and python -m mscclgo."""
+    program = os.path.join(os.path.dirname(sys.executable), "mscclgo")
+    env = {**variables(), "PATH": str(tmp_path), "CXX": "/nowhere/g++"}
+    for start in [program], [sys.executable, "-m", "mscclgo"]:
+        done = subprocess.run([*start, "--version"], env=env, capture_output=True, text=True, timeout=60)
+        assert done.stdout.startswith("mscclgo v" + mscclgo.__version__.replace(".dev0", "-dev") + " "), done.stderr
+    done = subprocess.run([program, "bench", "-n", "2", "-e", "4K", "-d", "f32", "all-reduce"], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "# all-reduce, 2 ranks" in done.stdout, done.stderr
+    done = subprocess.run([program, "bensh"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and 'there is no command "bensh"' in done.stderr

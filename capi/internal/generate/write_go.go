@@ -8,7 +8,7 @@ import (
 )
 
 const beginningOfGo = `
-package main
+package capi
 
 // #include "process.h"
 import "C"

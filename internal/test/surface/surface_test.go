@@ -28,8 +28,11 @@ type pkg struct {
 }
 
 func (p pkg) public() bool {
-	return len(p.files) > 0 && p.name != "main" && !internal(p.path) && (p.path == module || strings.HasPrefix(p.path, module+"/"))
+	return len(p.files) > 0 && p.name != "main" && p.path != library && !internal(p.path) && (p.path == module || strings.HasPrefix(p.path, module+"/"))
 }
+
+// library is the package whose API is C's.
+const library = module + "/capi"
 
 // internal reports whether the packages of other modules cannot import path.
 func internal(path string) bool {
