@@ -19,52 +19,57 @@ type prepared struct {
 }
 
 // preparation is what a rank tells of a call that prepares others: how many such calls it has completed, and what it says
-// of this one.
+// of this one, with the number that it proposes if what is prepared has one.
 type preparation struct {
-	calls uint64
-	text  string
+	calls  uint64
+	text   string
+	number proposal
 }
 
 var preparations = wire.For[preparation]()
 
-// prepareTogether makes a call that prepares others, of a name that is the same on all ranks: it tells all ranks what
-// each says of the call, in an exchange, and then does the rest. failed is why this rank's part failed, or nil. The caller
+// prepareTogether makes a call that prepares others, of a name that is the same on all ranks: the ranks compare what each
+// says of the call, in an exchange, and then do the rest. failed is why this rank's part failed, or nil. The caller
 // holds mu. Collective.
-func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed error, rest func(ctx context.Context, texts []string) error) error {
+func (r *Runner) prepareTogether(ctx context.Context, name, mine string, failed error, rest func(context.Context) error) error {
+	return r.prepareAs(ctx, name, preparation{text: mine}, failed, func(told []preparation) error {
+		for rank, theirs := range told {
+			if theirs.text != mine {
+				return r.differs(rank, name, theirs.text, mine)
+			}
+		}
+		return nil
+	}, rest)
+}
+
+// prepareAs is prepareTogether for what each rank tells, and a comparison of that.
+func (r *Runner) prepareAs(ctx context.Context, name string, mine preparation, failed error, compare func([]preparation) error, rest func(context.Context) error) error {
 	ctx = r.comm.Internal().Operation(ctx, name)
 	p := &r.prepared
-	told, err := exchangeValues(ctx, r, name, preparations, preparation{p.calls, mine}, r.mostContent()+16, failed)
+	mine.calls = p.calls
+	told, err := exchangeValues(ctx, r, name, preparations, mine, failed)
 	if err != nil {
 		return err
 	}
-	least, texts := p.calls, make([]string, len(told))
-	for rank, theirs := range told {
-		least, texts[rank] = min(least, theirs.calls), theirs.text
+	least := p.calls
+	for _, theirs := range told {
+		least = min(least, theirs.calls)
 	}
 	if least < p.calls {
 		err = p.undo()
 	}
 	p.calls, p.drop = least, nil
 	if err == nil {
-		err = rest(ctx, texts)
+		err = compare(told)
+	}
+	if err == nil {
+		err = rest(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, p.undo())
 	}
 	p.calls++
 	return nil
-}
-
-// prepareFirst makes what the first call on any buffers needs. It can be made again if it has failed on all ranks:
-// where it works the call is queued. The caller holds mu. Collective.
-func (r *Runner) prepareFirst(do func(context.Context) error) error {
-	r.prepared.drop = nil
-	err := do(r.comm.Internal().Operation(context.Background(), "make a first call"))
-	if err != nil {
-		err = errors.Join(err, r.prepared.undo())
-	}
-	r.prepared.drop = nil
-	return err
 }
 
 // made notes how to drop what the call under way has made.
@@ -80,9 +85,9 @@ func (p *prepared) undo() error {
 	return errors.Join(errs...)
 }
 
-// allocateOnce is allocate, unless the runner has the memory.
+// allocateOnce is allocate, unless the runner has the memory in its group.
 func (r *Runner) allocateOnce(ctx context.Context, at purpose, bytes, zeros uint64) (*Memory, error) {
-	if m := r.own[at]; m != nil {
+	if m := r.own[at]; m != nil && !m.left() {
 		return m, nil
 	}
 	m, err := r.allocate(ctx, at, bytes, zeros)
@@ -90,6 +95,9 @@ func (r *Runner) allocateOnce(ctx context.Context, at purpose, bytes, zeros uint
 		return nil, err
 	}
 	r.prepared.made(func() error {
+		if r.own[at] != m { // which closes with the runner
+			return nil
+		}
 		delete(r.own, at)
 		delete(r.memories, m)
 		return errors.Join(m.release(), m.Buffer.Close())

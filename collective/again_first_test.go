@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,24 @@ import (
 // make it again.
 func TestFirstCallMadeAgain(t *testing.T) {
 	testdev.Parallel(t) // it mostly waits
+	firstCallAgain(t, func(r *Runner, s *gpu.Stream, b *gpu.Buffer) error { return r.AllReduce(s, b, b, 1, I32, Sum) })
+}
+
+// TestFirstCallContext is TestFirstCallMadeAgain where a context ends the first calls.
+func TestFirstCallContext(t *testing.T) {
+	first := make([]atomic.Bool, 2)
+	firstCallAgain(t, func(r *Runner, s *gpu.Stream, b *gpu.Buffer) error {
+		ctx := t.Context()
+		if !first[r.comm.Rank()].Swap(true) {
+			ended, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			ctx = ended
+		}
+		return r.DoContext(ctx, s, b, b, Call{Kind: AllReduce, Type: I32, Op: Sum, Count: 1})
+	})
+}
+
+func firstCallAgain(t *testing.T, do func(*Runner, *gpu.Stream, *gpu.Buffer) error) {
 	gaveUp := make(chan struct{})
 	testgroup.Run(t, 2, communicator.Options{Timeout: 3 * time.Second}, func(ctx context.Context, c *communicator.Communicator) error {
 		r, err := New(ctx, c, Options{})
@@ -32,7 +51,7 @@ func TestFirstCallMadeAgain(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		call := func() error { return r.AllReduce(s, b, b, 1, I32, Sum) }
+		call := func() error { return do(r, s, b) }
 		if c.Rank() == 1 {
 			<-gaveUp
 		}

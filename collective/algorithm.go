@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -44,6 +45,7 @@ type traits struct {
 	narrow  bool // sums are kept in the elements' type
 	warps   bool // it is done by whole warps
 	shared  bool // its blocks share their port channels
+	free    bool // its blocks need not fit at once
 	// instead is the algorithm of calls on any buffers, if another, and fallback where too few of its blocks fit.
 	instead, fallback string
 	// blocks is the fewest blocks that the kernel may have where not 1: some have another task than others. threads
@@ -62,12 +64,7 @@ func (t *traits) load(ctx context.Context, r *Runner, c *Call) (launchable, erro
 }
 
 // mostThreads returns the most threads that a block of the kernel can have.
-func (t *traits) mostThreads() int {
-	if t.threads != 0 {
-		return t.threads
-	}
-	return 1024
-}
+func (t *traits) mostThreads() int { return cmp.Or(t.threads, 1024) }
 
 // boundedThreads is how many threads a block has at most of kernels that need many registers each, as they are
 // compiled.
@@ -99,9 +96,4 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 }
 
 // divideUp returns a / b, rounded up, for any a.
-func divideUp(a, b uint64) uint64 {
-	if a%b != 0 {
-		return a/b + 1
-	}
-	return a / b
-}
+func divideUp(a, b uint64) uint64 { return a/b + min(a%b, 1) }

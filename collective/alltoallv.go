@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -66,29 +65,30 @@ func (o *Operation) prepareV(ctx context.Context, c *AllToAllV) error {
 	r := o.runner
 	spans, err := r.spansOf(prepareV, c)
 	var l launch
-	if err := r.prepareTogether(ctx, "prepare an all-to-all with counts", c.counts(), err, func(ctx context.Context, texts []string) (err error) {
-		if err := r.matching(texts); err != nil {
-			return err
+	mine := proposal{o.validity != nil, o.number}
+	if !mine.carried {
+		mine.number = r.preparedV + 1
+	}
+	var agreed proposal
+	if err := r.prepareAs(ctx, "prepare an all-to-all with counts", preparation{text: c.counts(), number: mine}, err, func(told []preparation) error {
+		texts := make([]string, len(told))
+		for rank, theirs := range told {
+			texts[rank], agreed = theirs.text, agreed.or(theirs.number)
 		}
+		return r.matching(texts)
+	}, func(ctx context.Context) (err error) {
 		if l, err = r.launchCounts(ctx, spans, c.Overlap); err != nil {
 			return wrap(r.comm, prepareV, err)
 		}
-		carried, number, before := o.validity != nil, o.number, r.preparedV
-		if !carried {
-			number = before + 1
-		}
-		if number, err = r.numbered(ctx, "number an all-to-all with counts", carried, number); err != nil {
-			return wrap(r.comm, prepareV, err)
-		}
-		o.number = number
-		r.preparedV = max(before, number)
+		before := r.preparedV
+		o.number, r.preparedV = agreed.number, max(before, agreed.number)
 		r.prepared.made(func() error { r.preparedV = before; return nil })
 		return nil
 	}); err != nil {
 		return err
 	}
 	description := fmt.Sprintf("all-to-all with counts, number %d of those prepared", o.number)
-	o.ready(l, slotsChoice, "collective: launch "+c.String(), description, nil, used([2]side{{c.In, spans.sends.end()}, {c.Out, spans.receives.end()}}))
+	o.ready(l, slotsChoice, "collective: launch "+c.String(), description, nil, []side{{c.In, spans.sends.end()}, {c.Out, spans.receives.end()}})
 	return nil
 }
 
@@ -108,7 +108,8 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (all spansBetween, err error) 
 	}
 	sends, receives := make(spans, ranks), make(spans, ranks)
 	all = spansBetween{c.In, c.Out, sends, receives, c.Type}
-	for _, side := range []struct {
+	var extents []extent
+	for i, side := range []struct {
 		what  string
 		b     *gpu.Buffer
 		parts []Part
@@ -132,23 +133,24 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (all spansBetween, err error) 
 				return all, invalid(mscclgo.NoRank, "%w", err)
 			}
 		}
-	}
-	if a, b, bad := receives.overlapping(); bad {
-		return all, invalid(b, "the part to receive overlaps with the part of rank %d", a)
-	}
-	for to := range ranks {
-		for from := range ranks {
-			s, d := sends[to], receives[from]
-			if s.Bytes == 0 || d.Bytes == 0 || !overlap(c.In.Ptr()+gpu.Ptr(s.At), s.Bytes, c.Out.Ptr()+gpu.Ptr(d.At), d.Bytes) {
-				continue
-			}
-			inPlace := to == from && to == r.comm.Rank() && c.In.Ptr()+gpu.Ptr(s.At) == c.Out.Ptr()+gpu.Ptr(d.At)
-			if !inPlace {
-				return all, invalid(to, "the part to send overlaps with the one to receive from rank %d", from)
+		for peer, part := range side.spans {
+			if part.Bytes > 0 {
+				at := side.b.Ptr() + gpu.Ptr(part.At)
+				inPlace := peer == r.comm.Rank() && at == c.In.Ptr()+gpu.Ptr(sends[peer].At)
+				extents = append(extents, extent{at, part.Bytes, i == 1 && !inPlace, peer})
 			}
 		}
 	}
-	return all, nil
+	switch a, b := overlapping(extents); {
+	case b == nil:
+		return all, nil
+	case a.writes && b.writes:
+		return all, invalid(b.of, "the part to receive overlaps with the part of rank %d", a.of)
+	case a.writes:
+		return all, invalid(b.of, "the part to send overlaps with the one to receive from rank %d", a.of)
+	default:
+		return all, invalid(a.of, "the part to send overlaps with the one to receive from rank %d", b.of)
+	}
 }
 
 // end returns where the last part ends.
@@ -159,24 +161,6 @@ func (s spans) end() (end uint64) {
 		}
 	}
 	return end
-}
-
-// overlapping returns the ranks of two parts that overlap, if there are such.
-func (receives spans) overlapping() (a, b int, bad bool) {
-	var order []int
-	for rank := range receives {
-		if receives[rank].Bytes > 0 {
-			order = append(order, rank)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(receives[a].At, receives[b].At) })
-	for i := 1; i < len(order); i++ {
-		before := receives[order[i-1]]
-		if before.At+before.Bytes > receives[order[i]].At {
-			return order[i-1], order[i], true
-		}
-	}
-	return 0, 0, false
 }
 
 // counts is what the ranks compare: the type, and the counts to and from each rank.
@@ -241,14 +225,14 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err != nil {
 		return err
 	}
-	sides := [2]side{{in, spans.sends.end()}, {out, spans.receives.end()}}
+	sides := []side{{in, spans.sends.end()}, {out, spans.receives.end()}}
 	if err := r.checkSides(s, op, sides); err != nil {
 		return err
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
-	first := r.plans[planKey{kind: withCounts}] == nil
+	first := r.planOf(planKey{kind: withCounts}) == nil
 	if first {
-		err = r.first(s, "call of Runner.AllToAllV", "", description, r.loadCounts)
+		err = r.first(context.Background(), s, "call of Runner.AllToAllV", "", description, r.loadCounts)
 	}
 	var l launch
 	if err == nil {
@@ -258,7 +242,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 		return wrap(r.comm, op, err)
 	}
 	uses := r.plans[planKey{kind: withCounts}].uses
-	return r.order.do(s, &orderedCall{op, description, first, uses, used(sides), l.queue})
+	return r.order.do(s, &orderedCall{op, description, first, uses, sides, l.queue})
 }
 
 // loadCounts makes the plan of all-to-alls with counts. The caller holds mu. Collective if there is none.

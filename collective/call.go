@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -59,7 +60,7 @@ func (c *Call) holds(rank, ranks int) (in, out int) {
 	in, out = c.Kind.InParts(ranks), c.Kind.OutParts(ranks)
 	switch {
 	case !c.Kind.Rooted() || rank == c.Root:
-	case c.Kind == Reduce || c.Kind == Gather:
+	case c.Kind.toRoot():
 		out = 0
 	default:
 		in = 0
@@ -179,23 +180,64 @@ func overlap(a gpu.Ptr, aBytes uint64, b gpu.Ptr, bBytes uint64) bool {
 	return a < b+gpu.Ptr(bBytes) && b < a+gpu.Ptr(aBytes)
 }
 
+// extent is a part of memory that a call reads or writes, for the message or rank of a number.
+type extent struct {
+	at     gpu.Ptr
+	bytes  uint64
+	writes bool
+	of     int
+}
+
+func (e *extent) end() gpu.Ptr { return e.at + gpu.Ptr(e.bytes) }
+
+// overlapping returns two extents that overlap, of which one at least is written, in the order of their addresses, or nil.
+// It sorts them all. None is empty.
+func overlapping(all []extent) (a, b *extent) {
+	slices.SortStableFunc(all, func(a, b extent) int { return cmp.Compare(a.at, b.at) })
+	var last, written *extent // of all so far, and of the written ones, the one that ends last
+	for i := range all {
+		e, other := &all[i], written
+		if e.writes {
+			other = last
+		}
+		if other != nil && e.at < other.end() {
+			return other, e
+		}
+		if last == nil || e.end() > last.end() {
+			last = e
+		}
+		if e.writes && (written == nil || e.end() > written.end()) {
+			written = e
+		}
+	}
+	return nil, nil
+}
+
 // Fits returns why a call's algorithm cannot be used by these ranks at this size, or
 // nil. Kernels reach the memory of one host's ranks only; and packets, where there
 // are any, have to fit into the scratch (see the Inboxes of collective.cuh). Those of 128 bytes are for
 // ranks of [NVLink], and for emulated devices.
 func (r *Runner) Fits(c Call) error {
-	if err := r.made("collective: fit " + c.String()); err != nil {
+	return r.asked(&c, "fit", func() error {
+		a, err := c.Kind.algorithm(c.Algorithm)
+		if err == nil {
+			err = r.fit(&c, a)
+		}
+		return err
+	})
+}
+
+// asked answers what is asked of a call, if its names and size are right.
+func (r *Runner) asked(c *Call, verb string, answer func() error) error {
+	if err := r.made(fmt.Sprintf("collective: %s %v", verb, c)); err != nil {
 		return err
 	}
 	_, _, err := c.checkSize(r.comm.Size())
 	if err == nil {
-		var a algorithm
-		if a, err = c.Kind.algorithm(c.Algorithm); err == nil {
-			err = r.fit(&c, a)
-		}
+		err = answer()
 	}
 	if err != nil {
-		return r.invalid(&c, "fit", err)
+		return r.invalid(c, verb, err)
 	}
 	return nil
 }
@@ -235,29 +277,25 @@ func (c *Call) sumsGrow() uint64 {
 // whose Choice is zero.
 //
 // Errors: ErrUnsupported where no rule is for it.
-func (r *Runner) Choose(c Call) (Choice, error) {
-	if err := r.made("collective: choose " + c.String()); err != nil {
-		return Choice{}, err
-	}
-	var choice Choice
-	_, _, err := c.checkSize(r.comm.Size())
-	if err == nil {
+func (r *Runner) Choose(c Call) (choice Choice, err error) {
+	err = r.asked(&c, "choose", func() (err error) {
 		choice, err = r.choose(&c)
-	}
-	if err != nil {
-		return Choice{}, r.invalid(&c, "choose", err)
-	}
-	return choice, nil
+		return err
+	})
+	return choice, err
 }
 
 // choose is Choose for a call whose names and size are right.
 func (r *Runner) choose(c *Call) (Choice, error) {
 	choice, ok, why := r.look(c, func(algorithm) bool { return true })
 	size, ranks := c.size(r.comm.Size()), r.comm.Size()
+	toModel := func(rule Rule) bool {
+		return rule.Algorithm == byModel && rule.matches(r.link, c.Kind, ranks, size, r.maxBlocks)
+	}
 	switch {
 	case ok:
 		return choice, nil
-	case why == nil && r.links == nil && r.tuning.leavesToModel(r.link, c.Kind, ranks, size, r.maxBlocks):
+	case why == nil && r.links == nil && slices.ContainsFunc(r.tuning.Rules, toModel):
 		why = fmt.Errorf("the tuning leaves %v of %d bytes on %d ranks to the model of time, which does not know the links of these devices; add a rule that names an algorithm",
 			c.Kind, size, ranks)
 	case why == nil:
@@ -298,9 +336,12 @@ func (r *Runner) invalid(c *Call, verb string, err error) error {
 	return wrap(r.comm, fmt.Sprintf("collective: %s %v", verb, c), err)
 }
 
-// wrap wraps an error, unless it is one of op on this rank. It is ErrInvalid unless it
+// wrap wraps an error, unless it is nil or one of op on this rank. It is ErrInvalid unless it
 // has a kind.
 func wrap(comm *communicator.Communicator, op string, err error) error {
+	if err == nil {
+		return nil
+	}
 	kind, peer := mscclgo.ErrInvalid, mscclgo.NoRank
 	var typed *mscclgo.Error
 	if errors.As(err, &typed) {

@@ -11,7 +11,7 @@ import (
 // exchange moves the parts by the hosts' copy engines, each straight to its place.
 type exchange struct{ traits }
 
-var ports = &exchange{traits{name: "ports", kernel: "exchange", unit: file("exchange.cu"), hosts: true, blocks: 2}}
+var ports = &exchange{traits{name: "ports", kernel: "exchange", unit: file("exchange.cu"), hosts: true, free: true, blocks: 2}}
 
 func (a *exchange) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	ranks, rank := uint32(r.comm.Size()), uint32(r.comm.Rank())
@@ -21,12 +21,8 @@ func (a *exchange) prepare(ctx context.Context, r *Runner, c *Call) (launch, err
 		return launch{}, r.invalid(c, "prepare", fmt.Errorf("%s is for at most %d ranks, and there are %d", c.Algorithm, mostThreads, ranks))
 	}
 	c.Threads = max(c.Threads, int(divideUp(uint64(ranks), warp)*warp))
-	k, err := r.kernel(ctx, c, &a.traits)
-	if err != nil {
-		return launch{}, err
-	}
 	local := c.input()
-	h, err := r.hostPath(ctx, pathKey{a.name, local, c.Out}, func(h *hostPath) {
+	k, h, err := r.byHost(ctx, c, &a.traits, pathKey{a.name, local, c.Out}, func(h *hostPath) {
 		h.connect(ctx, local.Buffer, communicator.PortChannelOptions{Inbox: c.Out.Buffer})
 	})
 	if err != nil {

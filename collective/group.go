@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,10 +130,7 @@ func (r *Runner) LoadGroups(ctx context.Context) error {
 		return err
 	}
 	defer r.mu.Unlock()
-	if err := r.groups.load(ctx, r); err != nil {
-		return wrap(r.comm, op, err)
-	}
-	return nil
+	return wrap(r.comm, op, r.groups.loadTogether(ctx, r))
 }
 
 // Launch queues the group and returns. The group is then empty, and may be filled again, also
@@ -170,6 +166,7 @@ func (g *Group) Launch() error {
 	if err != nil {
 		return wrap(r.comm, op, err)
 	}
+	g.sort()
 	if err := g.apart(); err != nil {
 		return err
 	}
@@ -179,18 +176,19 @@ func (g *Group) Launch() error {
 	}
 	if !r.groups.loaded() {
 		if len(streams) > 0 {
-			if err := mayWait(streams[0], "group of sends and receives of a runner", ", or call Runner.LoadGroups"); err != nil {
-				return wrap(r.comm, op, err)
-			}
+			err = mayWait(streams[0], "group of sends and receives of a runner", ", or call Runner.LoadGroups")
 		}
-		if err := r.groups.load(context.Background(), r); err != nil {
+		if err == nil {
+			err = r.groups.loadTogether(context.Background(), r)
+		}
+		if err != nil {
 			return wrap(r.comm, op, err)
 		}
 	}
 	if len(g.messages) == 0 {
 		return nil
 	}
-	return wrapIf(r, op, g.queue(op, streams, table))
+	return wrap(r.comm, op, g.queue(op, streams, table))
 }
 
 // op is what errors of the group name. Programs launch groups of the same size again and again.
@@ -199,14 +197,6 @@ func (g *Group) op() string {
 		g.name, g.named = fmt.Sprintf("collective: group of %d sends and receives", len(g.messages)), len(g.messages)
 	}
 	return g.name
-}
-
-// wrapIf is wrap for what may be no error.
-func wrapIf(r *Runner, op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return wrap(r.comm, op, err)
 }
 
 // check returns the error of a message that is wrong by itself.
@@ -247,61 +237,29 @@ func (g *Group) streams() (all []*gpu.Stream, err error) {
 	return all, nil
 }
 
-// apart returns the error of a receive that overlaps with another message.
+// apart returns the error of a receive that overlaps with another message. Where the send and the receive of what this rank
+// sends to itself are of one place, nothing is written.
 func (g *Group) apart() error {
-	order := g.runner.groups.order
+	groups, me := &g.runner.groups, g.runner.comm.Rank()
+	sends, extents := groups.sends[me], groups.extents[:0]
 	for i := range g.messages {
-		if g.messages[i].count > 0 {
-			order = append(order, &g.messages[i])
+		m := &g.messages[i]
+		stays := false
+		if m.receives && m.peer == me && len(sends) > 0 {
+			s := sends[0]
+			sends = sends[1:]
+			stays = m.count > 0 && s.count > 0 && m.buffer.Ptr() == s.buffer.Ptr() && m.bytes() == s.bytes()
+		}
+		if m.count > 0 {
+			extents = append(extents, extent{m.buffer.Ptr(), m.bytes(), m.receives && !stays, i})
 		}
 	}
-	g.runner.groups.order = order
-	stays := g.stays()
-	slices.SortStableFunc(order, func(a, b *message) int { return cmp.Compare(a.buffer.Ptr(), b.buffer.Ptr()) })
-	var last, written *message // of all so far, and of the written ones, the message that ends last
-	end := func(m *message) gpu.Ptr { return m.buffer.Ptr() + gpu.Ptr(m.bytes()) }
-	for _, m := range order {
-		writes := m.receives && !stays[m]
-		other := written
-		if writes {
-			other = last
-		}
-		if other != nil && m.buffer.Ptr() < end(other) {
-			return g.runner.invalidUse(m.op(), "its buffer overlaps with another's: %s", other.op()[len("collective: "):])
-		}
-		if last == nil || end(m) > end(last) {
-			last = m
-		}
-		if writes && (written == nil || end(m) > end(written)) {
-			written = m
-		}
-	}
-	return nil
-}
-
-// stays returns the receives from this rank whose data are there already: their sends are of
-// the same place, and nothing is written for them.
-func (g *Group) stays() map[*message]bool {
-	var sends, receives []*message // of this rank to itself, which match in order
-	for i := range g.messages {
-		switch m := &g.messages[i]; {
-		case m.peer != g.runner.comm.Rank():
-		case m.receives:
-			receives = append(receives, m)
-		default:
-			sends = append(sends, m)
-		}
-	}
-	pairs := min(len(sends), len(receives))
-	if pairs == 0 {
+	other, e := overlapping(extents)
+	if e == nil {
+		groups.extents = emptied(extents)
 		return nil
 	}
-	stays := map[*message]bool{}
-	for i, m := range receives[:pairs] {
-		s := sends[i]
-		stays[m] = m.count > 0 && s.count > 0 && m.buffer.Ptr() == s.buffer.Ptr() && m.bytes() == s.bytes()
-	}
-	return stays
+	return g.runner.invalidUse(g.messages[e.of].op(), "its buffer overlaps with another's: %s", g.messages[other.of].op()[len("collective: "):])
 }
 
 // queue queues the group, whose streams join before and go on after it.
@@ -313,9 +271,7 @@ func (g *Group) queue(op string, streams []*gpu.Stream, table *groupTable) error
 	call := &orderedCall{op: op, uses: slices.Concat(r.groups.plan.uses, table.used), queue: func(s *gpu.Stream) error { return r.groups.launch(r, s, table) }}
 	if main.Internal().Capture() != 0 {
 		for i := range g.messages {
-			if m := &g.messages[i]; m.count > 0 {
-				call.buffers = append(call.buffers, m.buffer)
-			}
+			call.sides = append(call.sides, side{g.messages[i].buffer, g.messages[i].bytes()})
 		}
 	}
 	err := r.order.do(main, call) // after which the kernel may be queued, also where there is an error

@@ -118,10 +118,10 @@ type groups struct {
 	handle, shared any
 	hosts          []any
 	near           []int // of each rank, its number on this host, or -1
-	// work, sends, receives and order are of the group that is being launched, empty between groups.
+	// work, sends, receives and extents are of the group that is being launched, empty between groups.
 	work            groupTable
 	sends, receives [][]*message
-	order           []*message
+	extents         []extent
 	plan            *plan
 	// tables are for the messages of groups that have more than go with a kernel's parameters.
 	// The last one is used; graphs hold the addresses of those before.
@@ -181,21 +181,25 @@ func groupKernels(hosts bool, packet string) unit {
 	return u
 }
 
-// load makes the box and loads the kernels, unless all ranks have them. The caller holds the runner's mu.
-// Collective: a rank that has loaded none may call it in Launch while others call LoadGroups.
-func (g *groups) load(ctx context.Context, r *Runner) (err error) {
+// loadTogether loads what all groups need, unless the ranks have it. The caller holds the runner's mu.
+// Collective: a rank may call it in Launch while others call LoadGroups.
+func (g *groups) loadTogether(ctx context.Context, r *Runner) error {
 	if !g.counts { // once, though it may fail
 		if err := r.comm.MatchCall("the first group of sends and receives, which all ranks launch unless LoadGroups was called" + r.name); err != nil {
 			return err
 		}
 		g.counts = true
 	}
-	ctx = r.comm.Internal().Operation(ctx, "prepare groups of sends and receives")
-	r.prepared.drop = nil
-	defer func() { r.prepared.drop = nil }() // loadedByAll does that for groups
-	if all, err := g.loadedByAll(ctx, r); err != nil || all {
-		return err
-	}
+	return r.prepareTogether(ctx, "prepare groups of sends and receives", "", nil, func(ctx context.Context) error {
+		if g.loaded() {
+			return nil
+		}
+		return g.load(ctx, r)
+	})
+}
+
+// load makes the box and loads the kernels. The caller holds the runner's mu. Collective.
+func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	packet := "LL16"
 	if r.link == NVLink {
 		packet = "LL128"
@@ -224,14 +228,14 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	near := uint64(r.group.Size)
 	all, bytes := g.sizes.boxBytes(near, uint64(r.comm.Size())-near), uint64(loadedMessages*workMessageBytes)
 	_, _, _, end := boxLayout(near, g.lanes(r))
-	box, err := r.allocate(ctx, forBox, all, end)
+	box, err := r.allocateOnce(ctx, forBox, all, end)
 	if err != nil {
 		return err
 	}
 	// The table is behind the slots.
 	table, err := box.Buffer.Slice(all-bytes, bytes)
 	if err != nil {
-		return errors.Join(err, box.Buffer.Close())
+		return err
 	}
 	handle := r.group
 	handle.Watch.Channel = layout.MessageChannel
@@ -239,35 +243,43 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	g.box, g.tables = box, append([]*gpu.Buffer{table}, g.tables...)
 	g.plan = &plan{r: r, first: callKey{kind: inGroups}}
 	r.keepPlan(planKey{kind: inGroups}, g.plan, g.print(r))
+	r.prepared.made(func() error { return g.leave(r) })
 	return nil
 }
 
-// loadedByAll reports whether all ranks have loaded. If not, this rank leaves what a load has made that failed on
-// others, or in a later step on this one. Collective.
-func (g *groups) loadedByAll(ctx context.Context, r *Runner) (all bool, err error) {
-	const yes, no = "loaded", "not loaded"
-	mine := no
-	if g.loaded() {
-		mine = yes
-	}
-	texts, err := r.exchange(ctx, "prepare groups of sends and receives", mine, nil)
-	if err != nil || !slices.Contains(texts, no) {
-		return err == nil, err
-	}
-	r.unload(groupFile.unitKey)
-	path := pathKey{groupsUse, nil, nil}
+// leave has groups be loaded anew, where another rank's load failed. Ranks on which it worked may have launched groups
+// since, so what these use is closed with the runner.
+func (g *groups) leave(r *Runner) (err error) {
+	path, box := pathKey{groupsUse, nil, nil}, g.box
 	if h := r.hostPaths[path]; h != nil {
 		err = h.closeService()
 		r.left = append(r.left, h.close)
 		delete(r.hostPaths, path)
 	}
-	if box := g.box; box != nil {
-		r.left = append(r.left, func() error { return errors.Join(box.release(), box.Buffer.Close()) })
-		delete(r.memories, box)
-		delete(r.own, forBox)
-		g.box, g.tables = nil, g.tables[1:]
+	r.left = append(r.left, func() error { return errors.Join(box.release(), box.Buffer.Close()) })
+	delete(r.memories, box)
+	delete(r.own, forBox)
+	g.box, g.tables = nil, g.tables[1:]
+	return err
+}
+
+// sort sorts the messages by their peers and directions.
+func (g *Group) sort() {
+	all, ranks := &g.runner.groups, g.runner.comm.Size()
+	if all.sends == nil {
+		all.sends, all.receives, all.near = make([][]*message, ranks), make([][]*message, ranks), slices.Repeat([]int{-1}, ranks)
+		for i, rank := range g.runner.comm.HostRanks() {
+			all.near[rank] = i
+		}
 	}
-	return false, err
+	for i := range g.messages {
+		m := &g.messages[i]
+		to := all.sends
+		if m.receives {
+			to = all.receives
+		}
+		to[m.peer] = append(to[m.peer], m)
+	}
 }
 
 // table makes the work table of a group whose messages are right by themselves. The caller holds the
@@ -275,22 +287,7 @@ func (g *groups) loadedByAll(ctx context.Context, r *Runner) (all bool, err erro
 func (g *Group) table() (*groupTable, error) {
 	r := g.runner
 	ranks, me := r.comm.Size(), r.comm.Rank()
-	if r.groups.sends == nil {
-		r.groups.sends, r.groups.receives = make([][]*message, ranks), make([][]*message, ranks)
-		r.groups.near = slices.Repeat([]int{-1}, ranks)
-		for i, rank := range r.comm.HostRanks() {
-			r.groups.near[rank] = i
-		}
-	}
 	sends, receives := r.groups.sends, r.groups.receives
-	for i := range g.messages {
-		m := &g.messages[i]
-		if m.receives {
-			receives[m.peer] = append(receives[m.peer], m)
-		} else {
-			sends[m.peer] = append(sends[m.peer], m)
-		}
-	}
 	if err := g.matchSelf(sends[me], receives[me]); err != nil {
 		return nil, err
 	}
@@ -332,7 +329,7 @@ func (g *Group) table() (*groupTable, error) {
 
 // empty forgets the group that was launched.
 func (g *groups) empty() {
-	g.order, g.work.messages, g.work.pairs = emptied(g.order), emptied(g.work.messages), g.work.pairs[:0]
+	g.work.messages, g.work.pairs = emptied(g.work.messages), g.work.pairs[:0]
 	g.work.used = emptied(g.work.used)
 	for rank := range g.sends {
 		g.sends[rank], g.receives[rank] = emptied(g.sends[rank]), emptied(g.receives[rank])

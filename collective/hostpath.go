@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/communicator"
@@ -41,14 +42,14 @@ type pathKey struct {
 // hostPath returns the host path of a key, which fill completes at its first use in a group. There what the
 // group before had for it is used again, at its addresses. The caller holds mu. Collective.
 func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)) (_ *hostPath, err error) {
-	if h := r.hostPaths[key]; h != nil {
-		return h, nil
+	h := &hostPath{r: r, comm: r.comm, before: r.hostPaths[key]}
+	if h.before != nil && h.before.comm == r.comm {
+		if h.before.err == nil {
+			return h.before, nil
+		}
+		err, h.before = h.before.close(), nil // of a call that failed
 	}
-	h := &hostPath{r: r, comm: r.comm, before: r.before.paths[key]}
-	delete(r.before.paths, key)
-	if h.before != nil && h.before.comm == r.comm { // of a call that failed
-		err, h.before = h.before.discard(), nil
-	}
+	delete(r.hostPaths, key)
 	if err == nil {
 		o := proxyservice.ServiceOptions{Options: proxyservice.Options{Threads: &r.threads}}
 		if shared := r.comm.Internal().Threads(); shared != nil {
@@ -63,10 +64,10 @@ func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)
 		return nil, errors.Join(err, h.close())
 	}
 	if err != nil { // which loses no address: the next group may come
-		r.before.paths[key] = h
+		r.hostPaths[key] = h
 		return nil, errors.Join(err, h.takeRest())
 	}
-	if err := h.before.discard(); err != nil {
+	if err := h.before.close(); err != nil {
 		return nil, errors.Join(err, h.close())
 	}
 	h.before = nil
@@ -81,47 +82,51 @@ func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)
 	return h, nil
 }
 
-// add adds a buffer of so many bytes.
-func (h *hostPath) add(bytes uint64) (b *gpu.Buffer, err error) {
-	if b = h.renewed(bytes); b == nil {
-		b, err = h.comm.Device().Alloc(bytes)
+// byHost gets the kernel and the host path of a call that is done by the host too. The caller holds mu. Collective.
+func (r *Runner) byHost(ctx context.Context, c *Call, t *traits, key pathKey, fill func(*hostPath)) (k launchable, h *hostPath, err error) {
+	if k, err = r.kernel(ctx, c, t); err == nil {
+		err = r.enough(c, t, k)
 	}
 	if err == nil {
-		h.buffers = append(h.buffers, b)
+		h, err = r.hostPath(ctx, key, fill)
 	}
-	return b, err
+	return k, h, err
 }
 
 // allocate adds a buffer, whose first bytes are zeros. Collective.
 func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) *gpu.Buffer {
-	if h.err != nil {
-		return nil
-	}
-	b, err := h.add(bytes)
-	if err == nil && zeros > 0 {
-		err = gpu.CopyIn(b, make([]byte, zeros))
-	}
-	_, h.err = h.r.exchange(ctx, "allocate an inbox", "", err)
-	return b
+	return addBuffer(ctx, h, bytes, make([]byte, zeros))
 }
 
 // upload adds a buffer that holds values. Collective.
 func upload[T any](ctx context.Context, h *hostPath, values []T) {
+	addBuffer(ctx, h, uint64(len(values))*uint64(unsafe.Sizeof(*new(T))), values)
+}
+
+// addBuffer adds a buffer of so many bytes, which begins with values. Collective.
+func addBuffer[T any](ctx context.Context, h *hostPath, bytes uint64, values []T) *gpu.Buffer {
 	if h.err != nil {
-		return
+		return nil
 	}
-	b, err := h.add(uint64(len(values)) * uint64(unsafe.Sizeof(*new(T))))
+	b, err := h.renewed(bytes), error(nil)
+	if b == nil {
+		b, err = h.comm.Device().Alloc(bytes)
+	}
 	if err == nil {
-		err = gpu.CopyIn(b, values)
+		h.buffers = append(h.buffers, b)
+		if len(values) > 0 {
+			err = gpu.CopyIn(b, values)
+		}
 	}
-	_, h.err = h.r.exchange(ctx, "upload a table", "", err)
+	_, h.err = h.r.exchange(ctx, "allocate an inbox", "", err)
+	return b
 }
 
 // smallest returns the least that any rank has room for, in bytes, as which a call takes
 // all: where slots lie in an inbox must depend on what all ranks agree upon. Collective.
 func (h *hostPath) smallest(ctx context.Context, mine uint64) uint64 {
 	var all []proposal
-	all, h.err = exchangeValues(ctx, h.r, "compare the sizes of buffers", proposals, proposal{number: mine}, mostText, nil)
+	all, h.err = exchangeValues(ctx, h.r, "compare the sizes of buffers", proposals, proposal{number: mine}, nil)
 	for _, theirs := range all {
 		mine = min(mine, theirs.number)
 	}
@@ -170,20 +175,27 @@ func (h *hostPath) settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// closeService ends the service. An error of a group that has failed is not returned: what calls return
-// tells why.
+// worth returns an error, but of a group that has failed none: what calls return tells why.
+func (h *hostPath) worth(err error) error {
+	if h.comm.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// closeService ends the service.
 func (h *hostPath) closeService() error {
 	if h.service == nil {
 		return nil
 	}
-	if err := h.service.Close(); h.comm.Err() == nil {
-		return err
-	}
-	return nil
+	return h.worth(h.service.Close())
 }
 
 // close releases everything, when no rank uses it any more.
 func (h *hostPath) close() error {
+	if h == nil {
+		return nil
+	}
 	errs := []error{h.closeService()}
 	for _, channels := range h.channels {
 		errs = append(errs, channels.Close())
@@ -193,7 +205,60 @@ func (h *hostPath) close() error {
 			errs = append(errs, b.Close())
 		}
 	}
-	return errors.Join(errs...)
+	return h.worth(errors.Join(errs...))
+}
+
+// keepPaths keeps the paths that serve a group as well, and closes the others. In those the same kernels do the same there:
+// this rank has the same number, and each host the same ranks. No rank uses them any more.
+func (r *Runner) keepPaths(comm *communicator.Communicator) error {
+	for key, h := range r.hostPaths {
+		if h.comm.Rank() == comm.Rank() && slices.EqualFunc(h.comm.Hosts(), comm.Hosts(), slices.Equal) {
+			continue
+		}
+		if err := h.close(); err != nil {
+			return err
+		}
+		delete(r.hostPaths, key)
+	}
+	return nil
+}
+
+// takeRest has the path have all that the one before has still, and closes its service.
+func (h *hostPath) takeRest() error {
+	err := h.closeService()
+	for i, b := range h.before.buffers {
+		switch {
+		case i >= len(h.buffers):
+			h.buffers = append(h.buffers, b)
+		case b != nil:
+			err = errors.Join(err, b.Close())
+		}
+	}
+	for i, channels := range h.before.channels {
+		switch {
+		case i >= len(h.channels):
+			h.channels = append(h.channels, channels)
+		case channels.PortChannels != nil:
+			err = errors.Join(err, channels.Close())
+		}
+	}
+	h.before = nil
+	return err
+}
+
+// renewed returns the next of the buffers of the path before, with new memory that no peer has mapped, or
+// nil if that is not of so many bytes or the driver cannot.
+func (h *hostPath) renewed(bytes uint64) *gpu.Buffer {
+	i := len(h.buffers)
+	if h.before == nil || i >= len(h.before.buffers) {
+		return nil
+	}
+	b := h.before.buffers[i]
+	if b.Size() != bytes || b.Internal().Renew() != nil {
+		return nil
+	}
+	h.before.buffers[i] = nil
+	return b
 }
 
 // input returns the memory that holds a call's input.

@@ -12,17 +12,15 @@ import (
 // encoded to the same again.
 func FuzzMessages(f *testing.F) {
 	c := introduction{
-		details: "4096 bytes of scratch", carried: true, number: 2, memories: 3, preparedV: 4,
+		details: "4096 bytes of scratch", proposal: proposal{true, 2}, memories: 3, preparedV: 4,
 		calls: []callKey{{kind: AllReduce, typ: F16, op: Max, count: 1 << 40}, {kind: Broadcast, count: 1, root: 7}},
 	}
+	c.links = linkMessage{NVLink, true, true, fabricOf(f, "switches", 0, 2)}
 	f.Add(introductions.Marshal(&c))
-	links := fabricOf(f, "switches", 0, 2)
-	f.Add(linkMessages.Marshal(&linkMessage{NVLink, true, true, links}))
-	f.Add(sharedAts.Marshal(&sharedAt{1, make([]gpu.Ptr, 3)}))
+	f.Add(sharedAts.Marshal(&sharedAt{proposal{false, 1}, make([]gpu.Ptr, 3)}))
 	f.Add(make([]byte, 3*8))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		again(t, introductions, b)
-		again(t, linkMessages, b)
 		again(t, sharedAts, b)
 		again(t, preparations, b)
 		again(t, proposals, b)

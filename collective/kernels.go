@@ -4,7 +4,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -144,19 +143,19 @@ func (r *Runner) kernelOf(ctx context.Context, u unit, name string, threads, sha
 				return launchable{}, err
 			}
 		}
-		m, err = r.load(ctx, u)
+		loaded, err := r.load(ctx, u)
 		if _, err := r.exchange(ctx, "load "+u.file, "", err); err != nil {
 			return launchable{}, err
 		}
+		m = &agreed{loaded, map[fitKey]int{}}
 		r.modules[u.unitKey] = m
-		r.prepared.made(func() error { r.unload(u.unitKey); return nil })
+		r.prepared.made(func() error { delete(r.modules, u.unitKey); return nil })
 	}
 	if k.kernel, err = m.kernel(name); err != nil {
 		return launchable{}, err
 	}
-	shape := fitKey{u.unitKey, name, threads}
-	known := false
-	if k.fit, known = r.fits[shape]; !known {
+	shape, known := fitKey{name, threads}, false
+	if k.fit, known = m.fits[shape]; !known {
 		if shared > 0 {
 			if _, err := r.exchange(ctx, "allow shared memory", "", k.kernel.SetMaxDynamicShared(shared)); err != nil {
 				return launchable{}, err
@@ -166,16 +165,10 @@ func (r *Runner) kernelOf(ctx context.Context, u unit, name string, threads, sha
 			return launchable{}, err
 		}
 		k.fit = r.bounded(k.fit)
-		r.fits[shape] = k.fit
-		r.prepared.made(func() error { delete(r.fits, shape); return nil })
+		m.fits[shape] = k.fit
+		r.prepared.made(func() error { delete(m.fits, shape); return nil })
 	}
 	return k, nil
-}
-
-// unload has all ranks agree anew on the kernels of a unit, which this rank keeps. The caller holds mu.
-func (r *Runner) unload(unit unitKey) {
-	delete(r.modules, unit)
-	maps.DeleteFunc(r.fits, func(k fitKey, _ int) bool { return k.unitKey == unit })
 }
 
 // load compiles and loads a unit, unless it did so for a group before. It ends when the group fails.
@@ -194,6 +187,18 @@ func (r *Runner) load(ctx context.Context, u unit) (*module, error) {
 	m := &module{loaded, map[string]*gpu.Kernel{}}
 	r.loads[key] = m
 	return m, nil
+}
+
+// agreed is a module that all ranks have loaded, with the blocks that fit on all their devices.
+type agreed struct {
+	*module
+	fits map[fitKey]int
+}
+
+// fitKey is what the number of blocks of a module's kernel that fit depends on.
+type fitKey struct {
+	kernel  string
+	threads int
 }
 
 // module is a unit that is loaded. It has one value for each kernel, by which launches are compared.
@@ -231,27 +236,10 @@ func forRanks(o devicecode.Options, ranks int) devicecode.Options {
 	return o
 }
 
-// kernelOfTwo is kernel for one whose blocks have two tasks, so that there are two at
-// least.
-func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, t *traits) (launchable, error) {
-	k, err := r.kernel(ctx, c, t)
-	if err == nil {
-		err = r.enough(c, t, k)
-	}
-	return k, err
-}
-
 // enough returns the error of a kernel of which fewer blocks fit than the algorithm needs.
 func (r *Runner) enough(c *Call, t *traits, k launchable) error {
-	if k.fit >= t.blocks {
+	if k.fit >= t.blocks || t.free {
 		return nil
 	}
 	return mscclgo.Errorf(mscclgo.ErrUnsupported, fmt.Sprintf("collective: prepare %v by %s", c.Kind, t.name), "it needs two blocks, and %d of %d threads fits", k.fit, c.Threads).At(r.comm.Rank(), mscclgo.NoRank)
-}
-
-// fitKey is what the number of blocks that fit depends on.
-type fitKey struct {
-	unitKey
-	kernel  string
-	threads int
 }

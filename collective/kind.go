@@ -42,113 +42,76 @@ const (
 
 // spec is what there is to know about a kind.
 type spec struct {
-	name       string // "all-reduce"
-	reduces    bool   // the elements are reduced, with an operation
-	inPlace    bool   // the output may hold the input
-	rooted     bool   // one rank is the root
-	scattered  bool   // the input has a part for each rank
-	gathered   bool   // the output has a part of each rank
-	unit       unit   // of the kernels
-	bus        func(n float64) float64
+	name       string  // "all-reduce"
+	reduces    bool    // the elements are reduced, with an operation
+	inPlace    bool    // the output may hold the input
+	rooted     bool    // one rank is the root
+	scattered  bool    // the input has a part for each rank
+	gathered   bool    // the output has a part of each rank
+	unit       unit    // of the kernels
+	bus        float64 // see [Kind.Bus]: times (n-1)/n of n ranks, or 0 for 1
 	algorithms []algorithm
-	// sources returns the ranks that out part `part` of a rank is made of, and which
-	// of their in parts.
-	sources func(rank, part, ranks, root int) (from []int, theirs int)
 }
 
 // specs are the kinds. Nothing writes to it.
 var specs = [...]spec{
 	AllReduce: {
-		name: "all-reduce", reduces: true, inPlace: true, unit: file("allreduce.cu"),
-		bus: func(n float64) float64 { return 2 * (n - 1) / n },
+		name: "all-reduce", reduces: true, inPlace: true, unit: file("allreduce.cu"), bus: 2,
 		algorithms: []algorithm{
 			packet("oneShotLL8", payloadLL8, whole), packet("oneShotLL16", payloadLL16, whole), packet("oneShotLL128", payloadLL128, whole),
 			packet("twoShotLL16", payloadLL16, twoShards), packet("twoShotLL128", payloadLL128, twoShards),
 			straightSums, push("pushed"), aroundRing, stagedSums,
 			betweenHosts("hier", "hier"), betweenHosts(hierRing, hierRing), betweenHosts(hierTree, hierTree),
 		},
-		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
 	},
 	AllGather: {
-		name: "all-gather", inPlace: true, gathered: true, unit: moves("AllGather"),
-		bus:        func(n float64) float64 { return (n - 1) / n },
+		name: "all-gather", inPlace: true, gathered: true, unit: moves("AllGather"), bus: 1,
 		algorithms: withPackets(straight, bulkCopies, ports, byRails("railGather")),
-		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	ReduceScatter: {
 		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
-		unit:       file("reducescatter.cu"),
-		bus:        func(n float64) float64 { return (n - 1) / n },
+		unit: file("reducescatter.cu"), bus: 1,
 		algorithms: withPackets(straight, push("pushedScatter"), betweenHosts("hier", "hierScatter")),
-		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
-		name: "all-to-all", scattered: true, gathered: true, unit: moves("AllToAll"),
-		bus:        func(n float64) float64 { return (n - 1) / n },
+		name: "all-to-all", scattered: true, gathered: true, unit: moves("AllToAll"), bus: 1,
 		algorithms: withPackets(straight, bulkCopies, ports, byRoutes("routedAllToAll")),
-		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	SendReceive: {
 		name: "send-receive", unit: moves("SendReceive"),
-		bus:        func(float64) float64 { return 1 },
 		algorithms: withPackets(straight, bulkCopies, ports),
-		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
 	},
 	Broadcast: {
 		name: "broadcast", inPlace: true, rooted: true, unit: moves("Broadcast"),
-		bus: func(float64) float64 { return 1 },
 		algorithms: withPackets(
 			straight, relayedPackets, relayed,
 			bulkCopies, ports, byRails("railBroadcast"),
 		),
-		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
 	Reduce: {
 		name: "reduce", reduces: true, inPlace: true, rooted: true, unit: file("reduce.cu"),
-		bus: func(float64) float64 { return 1 },
 		algorithms: withPackets(
 			straight, packet("twoShotLL128", payloadLL128, twoShards), push("pushedReduce"), betweenHosts("hier", "hierReduce"),
 		),
-		sources: func(rank, _, ranks, root int) ([]int, int) {
-			if rank != root {
-				return nil, 0
-			}
-			return everyRank(ranks), 0
-		},
 	},
 	Gather: {
-		name: "gather", rooted: true, gathered: true, unit: moves("Gather"),
-		bus:        func(n float64) float64 { return (n - 1) / n },
+		name: "gather", rooted: true, gathered: true, unit: moves("Gather"), bus: 1,
 		algorithms: withPackets(throughSlots, ports, byRoutes("routedGather")),
-		sources: func(rank, part, _, root int) ([]int, int) {
-			if rank != root {
-				return nil, 0
-			}
-			return []int{part}, 0
-		},
 	},
 	Scatter: {
-		name: "scatter", rooted: true, scattered: true, unit: moves("Scatter"),
-		bus:        func(n float64) float64 { return (n - 1) / n },
+		name: "scatter", rooted: true, scattered: true, unit: moves("Scatter"), bus: 1,
 		algorithms: withPackets(throughSlots, ports, byRoutes("routedScatter")),
-		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },
 	},
-}
-
-// everyRank returns the numbers of all ranks.
-func everyRank(ranks int) []int {
-	all := make([]int, ranks)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // Kinds returns all collectives.
-func Kinds() []Kind {
-	all := make([]Kind, len(specs))
+func Kinds() []Kind { return valuesBelow[Kind](len(specs)) }
+
+// valuesBelow returns the values from 0 to n-1.
+func valuesBelow[T ~int | ~uint8](n int) []T {
+	all := make([]T, n)
 	for i := range all {
-		all[i] = Kind(i)
+		all[i] = T(i)
 	}
 	return all
 }
@@ -157,31 +120,26 @@ func Kinds() []Kind {
 // "all-reduce" or "AllReduce".
 func ParseKind(name string) (Kind, error) {
 	plain := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "") }
-	for _, k := range Kinds() {
-		if plain(k.String()) == plain(name) {
-			return k, nil
-		}
-	}
-	return 0, unknown("collective", name, Kinds())
+	return parse("collective", name, Kinds(), func(kind string) bool { return plain(kind) == plain(name) })
 }
 
-// unknown returns the error of a name that is none of values' names.
-func unknown[T fmt.Stringer](what, name string, values []T) error {
+// parse returns the value with such a name, or the error of a name that is none of theirs.
+func parse[T fmt.Stringer](what, name string, values []T, is func(string) bool) (none T, _ error) {
 	var names []string
 	for _, v := range values {
+		if is(v.String()) {
+			return v, nil
+		}
 		names = append(names, v.String())
 	}
-	return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: parse", "%s %q is none of %s", what, name, strings.Join(names, ", "))
+	return none, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: parse", "%s %q is none of %s", what, name, strings.Join(names, ", "))
 }
 
 // valid reports whether k is one of the constants.
 func (k Kind) valid() bool { return int(k) < len(specs) }
 
 // unknownSpec is the spec of a kind that is not valid.
-var unknownSpec = spec{
-	bus:     func(float64) float64 { return 0 },
-	sources: func(int, int, int, int) ([]int, int) { return nil, 0 },
-}
+var unknownSpec spec
 
 // spec returns what there is to know about a kind.
 func (k Kind) spec() *spec {
@@ -207,6 +165,9 @@ func (k Kind) InPlace() bool { return k.spec().inPlace }
 
 // Rooted reports whether one rank is the root.
 func (k Kind) Rooted() bool { return k.spec().rooted }
+
+// toRoot reports whether the root alone has the output.
+func (k Kind) toRoot() bool { return k.Rooted() && (k.Reduces() || k.spec().gathered) }
 
 // Algorithms returns the names of the algorithms.
 func (k Kind) Algorithms() []string {
@@ -256,13 +217,34 @@ func (k Kind) OutParts(ranks int) int {
 func (k Kind) Parts(ranks int) int { return max(k.InParts(ranks), k.OutParts(ranks)) }
 
 // Bus returns bus bandwidth over algorithm bandwidth, as nccl-tests defines it.
-func (k Kind) Bus(ranks int) float64 { return k.spec().bus(float64(ranks)) }
+func (k Kind) Bus(ranks int) float64 {
+	switch bus, n := k.spec().bus, float64(ranks); {
+	case bus != 0:
+		return bus * (n - 1) / n
+	case k.valid():
+		return 1
+	}
+	return 0
+}
 
 // Sources returns what out part `part` of a rank is made of: in part `theirs` of
 // the ranks `from`, reduced if they are several. from is empty if the part is not
 // written.
 func (k Kind) Sources(rank, part, ranks, root int) (from []int, theirs int) {
-	return k.spec().sources(rank, part, ranks, root)
+	if k.spec().scattered {
+		theirs = rank
+	}
+	switch {
+	case !k.valid() || k.toRoot() && rank != root:
+		return nil, theirs
+	case k.Reduces():
+		return valuesBelow[int](ranks), theirs
+	case k.spec().gathered:
+		return []int{part}, theirs
+	case k.Rooted():
+		return []int{root}, theirs
+	}
+	return []int{(rank + ranks - 1) % ranks}, theirs // of SendReceive
 }
 
 // InOffset returns where a rank's input starts in its buffer, in parts: 0 but in

@@ -6,139 +6,86 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// linkMessage is what a rank tells the others of its links; see linkOf. fabric is zero unless it is known.
+// linkMessage is what a rank tells the others of its links, or what all have told. fabric counts if it is known.
 type linkMessage struct {
-	link         string `wire:"16"`
+	link         string `wire:"16"` // see [Runner.Link]
 	lines, known bool
 	fabric       topology.Fabric
 }
 
-var linkMessages = wire.For[linkMessage]()
-
-// linkBytes is enough for a message, or for a device.
-const linkBytes = 128
-
-// bandwidths returns all bandwidths.
-func bandwidths(f *topology.Fabric) []*float64 {
-	return []*float64{&f.All, &f.Next, &f.NIC, &f.Net}
+// and returns what is true of both: of a fabric known to both, with the numbers of ranks of m, the farther path and the
+// narrower links.
+func (m linkMessage) and(o linkMessage) linkMessage {
+	if m.link != o.link {
+		m.link = otherLink
+	}
+	m.lines, m.known = m.lines && o.lines, m.known && o.known
+	f, theirs := &m.fabric, &o.fabric
+	f.Path, f.RDMA = max(f.Path, theirs.Path), f.RDMA && theirs.RDMA
+	f.All, f.Next = min(f.All, theirs.All), min(f.Next, theirs.Next)
+	f.NIC, f.Net = min(f.NIC, theirs.NIC), min(f.Net, theirs.Net)
+	return m
 }
 
-// narrower returns a fabric that is as f in the numbers of ranks, and has the farther paths and
-// the narrower links of both; nil if either is not known.
-func narrower(f *topology.Fabric, m linkMessage) *topology.Fabric {
-	if f == nil || !m.known {
+// rules returns the rules for the links, or nil where these are unknown.
+func (m linkMessage) rules() *linkRules {
+	if !m.known {
 		return nil
 	}
-	both, other := *f, &m.fabric
-	both.Path, both.RDMA = max(f.Path, other.Path), f.RDMA && other.RDMA
-	theirs := bandwidths(other)
-	for i, v := range bandwidths(&both) {
-		*v = min(*v, *theirs[i])
+	if !m.lines { // no packets of 128 bytes, as over PCIe
+		m.fabric.Path = max(m.fabric.Path, topology.PathPIX)
 	}
-	return &both
+	return rulesFor(&m.fabric)
 }
 
-// linkOf returns what [Runner.Link] does; whether 128 bytes arrive whole, as by those links, on one GPU and on emulated
-// devices; and the rules for the links between the ranks, nil if these are not known to all. All are
-// the same on all ranks. machine is nil where the device, of that architecture, has no links. Collective.
-func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topology.Machine, arch string) (link string, lines bool, links *linkRules, err error) {
-	const op = "collective: compare the links"
-	// By their names, ranks in other calls are told apart: one whose context has ended may be a step ahead.
-	gather := func(name string, mine []byte) ([][]byte, error) {
-		w := wire.NewWriter(len(name) + len(mine) + 16)
-		w.String(name)
-		w.Blob(mine)
-		all, err := comm.AllGather(ctx, w.Bytes())
-		if err != nil {
-			return nil, err
-		}
-		for rank, b := range all {
-			r := wire.NewReader(b)
-			if err := sameStep(r, comm.Rank(), rank, op, name); err != nil {
-				return nil, err
-			}
-			all[rank] = r.Blob(linkBytes)
-			if err := r.End(); err != nil {
-				return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
-			}
-		}
-		return all, nil
-	}
+// ownLinks returns what this rank tells of its links: their kind; whether 128 bytes arrive whole, as by NVLinks, on one
+// GPU and on emulated devices; and what joins the ranks. Collective.
+func (r *Runner) ownLinks(ctx context.Context) (m linkMessage, err error) {
+	comm, machine, arch := r.comm, r.machine, r.arch
 	id := comm.Device().Info().UUID
-	ids, err := gather("compare the devices", append(id[:], arch...))
+	ids, err := r.exchange(ctx, "compare the devices", string(id[:])+arch, nil)
 	if err != nil {
-		return "", false, nil, err
+		return m, err
 	}
-	var own *topology.Fabric
-	link = otherLink
+	m.link = otherLink
 	switch {
 	case machine == nil && arch == emulated:
-		link = emulatedLink
+		m.link = emulatedLink
 	case machine != nil && alike(arch, ids) && linked(comm, machine, ids):
-		link = NVLink
+		m.link = NVLink
 	}
-	mine := linkMessage{link: link, lines: link != otherLink || alike(arch, ids) && shared(comm, ids)}
+	m.lines = m.link != otherLink || alike(arch, ids) && shared(comm, ids)
 	if machine != nil {
-		own = fabricAmong(comm, machine, ids)
+		m.fabric, m.known = fabricAmong(comm, machine, ids)
 	}
-	if own != nil {
-		mine.known, mine.fabric = true, *own
-	}
-	all, err := gather("compare the links", linkMessages.Marshal(&mine))
-	if err != nil {
-		return "", false, nil, err
-	}
-	lines, fabric := true, own
-	for rank, b := range all {
-		theirs, err := linkMessages.Unmarshal(b)
-		if err != nil {
-			return "", false, nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(comm.Rank(), rank)
-		}
-		if theirs.link != link {
-			link = otherLink
-		}
-		lines = theirs.lines && lines
-		fabric = narrower(fabric, theirs)
-	}
-	if fabric != nil && !lines { // no packets of 128 bytes, as over PCIe
-		fabric.Path = max(fabric.Path, topology.PathPIX)
-	}
-	return link, lines, rulesFor(fabric), nil
+	return m, nil
 }
 
 // fabricAmong returns what joins the ranks of a communicator, as this rank's machine
-// has it; nil if it does not have all GPUs, or they are shared.
-func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) *topology.Fabric {
+// has it. It is not known if the machine does not have all GPUs, or they are shared.
+func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids []string) (f topology.Fabric, known bool) {
 	var gpus []topology.GPU
 	for _, rank := range comm.HostRanks() {
-		var id [16]byte
-		copy(id[:], ids[rank])
-		g, found := machine.GPU(id)
+		g, found := machine.GPU(uuid(ids[rank]))
 		if !found || slices.ContainsFunc(gpus, func(o topology.GPU) bool { return o.UUID == g.UUID }) {
-			return nil
+			return f, false
 		}
 		gpus = append(gpus, g)
 	}
-	switch between(comm) {
-	case registeredmem.Ethernet:
-		machine = without(machine, topology.RDMA)
-	case registeredmem.InfiniBand: // a device may be named, though Ethernet is faster
-		machine = without(machine, func(n topology.NIC) bool { return n.Kind == topology.Ethernet })
-	}
-	f, err := onlyWith(machine, gpus).Fabric(len(comm.Hosts()))
-	if err != nil {
-		return nil
-	}
+	rest, way := *machine, between(comm)
+	rest.NICs = slices.DeleteFunc(slices.Clone(machine.NICs), func(n topology.NIC) bool {
+		// A RoCE card's interfaces are NICs of their own, and a device of InfiniBand may be named, though Ethernet is faster.
+		return way == registeredmem.Ethernet && topology.RDMA(n) || way == registeredmem.InfiniBand && n.Kind == topology.Ethernet
+	})
+	f, err := onlyWith(&rest, gpus).Fabric(len(comm.Hosts()))
 	f.Ranks = comm.Size()
-	return &f
+	return f, err == nil
 }
 
 // between returns the transport by which this rank reaches ranks of other hosts, the slowest of several:
@@ -153,13 +100,6 @@ func between(comm *communicator.Communicator) (slowest registeredmem.Transports)
 		}
 	}
 	return slowest
-}
-
-// without returns a machine without some of its NICs. A RoCE card's interfaces are NICs of their own.
-func without(machine *topology.Machine, nics func(topology.NIC) bool) *topology.Machine {
-	rest := *machine
-	rest.NICs = slices.DeleteFunc(slices.Clone(machine.NICs), nics)
-	return &rest
 }
 
 // onlyWith returns a machine with some of its GPUs, in this order, and with the NICs that serve
@@ -181,32 +121,37 @@ func onlyWith(machine *topology.Machine, gpus []topology.GPU) *topology.Machine 
 	return &only
 }
 
+// uuid returns the UUID with which what a rank tells of its device begins.
+func uuid(id string) (u [16]byte) {
+	copy(u[:], id)
+	return u
+}
+
 // emulated is the architecture of emulated devices.
 const emulated = "emu"
 
 // alike reports whether the devices of all ranks, whose UUIDs and architectures these are, have this compute
 // capability, and a warp's store of 128 bytes is one there.
-func alike(arch string, ids [][]byte) bool {
+func alike(arch string, ids []string) bool {
 	capability, err := strconv.Atoi(strings.TrimPrefix(arch, "sm_"))
-	return err == nil && capability >= 70 && !slices.ContainsFunc(ids, func(id []byte) bool { return len(id) < 16 || string(id[16:]) != arch })
+	return err == nil && capability >= 70 && !slices.ContainsFunc(ids, func(id string) bool { return len(id) < 16 || id[16:] != arch })
 }
 
 // shared reports whether all ranks whose memory is mapped are on this rank's GPU.
-func shared(comm *communicator.Communicator, ids [][]byte) bool {
-	return !slices.ContainsFunc(comm.HostRanks(), func(rank int) bool { return string(ids[rank]) != string(ids[comm.Rank()]) })
+func shared(comm *communicator.Communicator, ids []string) bool {
+	return !slices.ContainsFunc(comm.HostRanks(), func(rank int) bool { return ids[rank] != ids[comm.Rank()] })
 }
 
 // linked reports whether this rank's GPU has NVLinks, and reaches the GPU of every other rank
 // whose memory is mapped by them: where bridges join pairs of GPUs, GPUs of two pairs reach
 // each other over PCIe, which may split 128 bytes. ids begin with the UUIDs of all ranks' GPUs.
-func linked(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) bool {
+func linked(comm *communicator.Communicator, machine *topology.Machine, ids []string) bool {
 	own, _ := machine.GPU(comm.Device().Info().UUID)
 	if !slices.ContainsFunc(own.NVLinks, func(l topology.Link) bool { return l.Active }) {
 		return false
 	}
 	for _, rank := range comm.HostRanks() {
-		var id [16]byte
-		copy(id[:], ids[rank])
+		id := uuid(ids[rank])
 		if id == own.UUID {
 			continue
 		}

@@ -51,66 +51,48 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 	if err != nil {
 		return nil, wrap(r.comm, op, err)
 	}
-	m, err := r.reach(b, shared)
-	if err = r.tell(ctx, m, err); err == nil {
-		err = r.numberMemory(ctx, m, false)
-	}
-	if err != nil {
-		if m != nil {
-			delete(r.memories, m)
-			err = errors.Join(err, m.release())
-		}
-		return nil, wrap(r.comm, op, err)
+	m := &Memory{Buffer: b, runner: r, number: r.numbers}
+	r.numbers++
+	if err := r.tell(ctx, m, false, r.keep(m, shared)); err != nil {
+		delete(r.memories, m)
+		return nil, wrap(r.comm, op, errors.Join(err, shared.Close()))
 	}
 	return m, nil
 }
 
 // sharedAt is what a rank tells of a memory: the number that it gives it, and where it has mapped the ranks' buffers.
 type sharedAt struct {
-	number    uint64
+	proposal
 	addresses []gpu.Ptr
 }
 
 var sharedAts = wire.For[sharedAt]()
 
-// tell has all ranks know where the others have mapped their buffers. failed is why this rank has no memory,
-// or nil. Collective.
-func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
+// tell has all ranks know where the others have mapped their buffers, and gives the memory the number that they know it
+// by. failed is why this rank has no memory, or nil. Collective.
+func (r *Runner) tell(ctx context.Context, m *Memory, carried bool, failed error) error {
 	var mine sharedAt
 	if failed == nil {
-		mine = sharedAt{m.number, m.addresses()}
+		mine = sharedAt{proposal{carried, m.number}, m.addresses()}
 	}
-	told, err := exchangeValues(ctx, r, "share a buffer", sharedAts, mine, r.mostContent(), failed)
+	told, err := exchangeValues(ctx, r, "share a buffer", sharedAts, mine, failed)
 	if err != nil {
 		return err
 	}
-	at, number := make([]gpu.Ptr, r.comm.Size()), uint64(0)
+	at, agreed := make([]gpu.Ptr, r.comm.Size()), proposal{}
 	for rank, theirs := range told {
 		if len(theirs.addresses) != len(told) {
 			return r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "it tells of %d buffers, and there are %d ranks", len(theirs.addresses), len(told))
 		}
-		at[rank], number = theirs.addresses[r.comm.Rank()], max(number, theirs.number)
+		at[rank], agreed = theirs.addresses[r.comm.Rank()], agreed.or(theirs.proposal)
 	}
-	if !r.mixed { // ranks on which an earlier call failed have lower ones
-		m.number = number
-	}
+	m.number = agreed.number // ranks on which an earlier call failed have lower ones
+	r.numbers = max(r.numbers, m.number+1)
 	m.theirs, m.placed = at, r.validity(m.placed, printOf(m.Buffer, at))
 	return nil
 }
 
-// reach makes the memory of a buffer that was shared, which it closes if there is an error. The caller
-// holds mu.
-func (r *Runner) reach(b *gpu.Buffer, shared *communicator.PeerMemory) (*Memory, error) {
-	m := &Memory{Buffer: b, runner: r}
-	if err := r.keep(m, shared); err != nil {
-		return nil, errors.Join(err, shared.Close())
-	}
-	m.number = r.numbers
-	r.numbers++
-	return m, nil
-}
-
-// keep makes what was shared a memory of the runner's.
+// keep makes what was shared a memory of the runner's. The caller holds mu.
 func (r *Runner) keep(m *Memory, shared *communicator.PeerMemory) (err error) {
 	if m.at, err = shared.HostHandle(); err != nil {
 		return err
@@ -171,28 +153,20 @@ func (m *Memory) Close(ctx context.Context) error {
 		return nil
 	}
 	m.closed.Store(true)
-	var errs []error
-	for key, path := range r.before.paths {
-		if key.in.partOf(m) || key.out.partOf(m) {
-			errs = append(errs, path.discard())
-			delete(r.before.paths, key)
-		}
-	}
-	if m.left() { // newcomers do not have it
-		delete(r.memories, m)
-		return errors.Join(append(errs, m.release())...)
-	}
-	return r.partWith(ctx, func() error {
-		for key, set := range r.hostPaths {
+	release := func() (err error) {
+		for key, path := range r.hostPaths {
 			if key.in.partOf(m) || key.out.partOf(m) {
-				errs = append(errs, set.close())
+				err = errors.Join(err, path.close())
 				delete(r.hostPaths, key)
 			}
 		}
-		errs = append(errs, m.release())
 		delete(r.memories, m)
-		return errors.Join(errs...)
-	})
+		return errors.Join(err, m.release())
+	}
+	if m.left() { // newcomers do not have it
+		return release()
+	}
+	return r.partWith(ctx, release)
 }
 
 // release unmaps the peers' buffers.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
@@ -26,13 +27,13 @@ type Operation struct {
 
 // ready makes it the operation of a launch, which is done by that algorithm and choice but for
 // the number of blocks. A launch without a kernel does nothing.
-func (o *Operation) ready(l launch, choice Choice, op, description string, memories []*Memory, buffers []*gpu.Buffer) {
+func (o *Operation) ready(l launch, choice Choice, op, description string, memories []*Memory, sides []side) {
 	r := o.runner
 	choice.Blocks = l.shape.Grid.X
 	description += r.name
 	o.choice, o.memories = choice, memories
 	o.validity = r.validity(o.validity, printOf(l, description))
-	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.validity}, buffers: buffers, queue: l.queue}
+	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.validity}, sides: sides, queue: l.queue}
 	for _, m := range memories {
 		o.uses = append(o.uses, m)
 	}
@@ -80,18 +81,11 @@ func (o *Operation) Launch(s *gpu.Stream) error {
 	if o.validity.left() {
 		return r.invalidUse(o.op, "it was prepared in the group before: Operation.Reform carries it to this one, or prepare it again")
 	}
-	if err := r.checkStream(s, o.op); err != nil {
+	if slices.ContainsFunc(o.memories, (*Memory).over) {
+		return r.invalidUse(o.op, "its memory is closed")
+	}
+	if err := r.checkSides(s, o.op, o.sides); err != nil {
 		return err
-	}
-	for _, m := range o.memories {
-		if m.over() {
-			return r.invalidUse(o.op, "its memory is closed")
-		}
-	}
-	for _, b := range o.buffers {
-		if err := r.checkBuffer(s, b, o.op, 0); err != nil {
-			return err
-		}
 	}
 	return r.order.do(s, &o.orderedCall)
 }
@@ -114,7 +108,7 @@ type side struct {
 }
 
 // checkSides returns the error of a stream, or of a buffer of which something is used, that a call cannot use.
-func (r *Runner) checkSides(s *gpu.Stream, op string, sides [2]side) error {
+func (r *Runner) checkSides(s *gpu.Stream, op string, sides []side) error {
 	if err := r.checkStream(s, op); err != nil {
 		return err
 	}
@@ -127,17 +121,6 @@ func (r *Runner) checkSides(s *gpu.Stream, op string, sides [2]side) error {
 		}
 	}
 	return nil
-}
-
-// used returns the buffers of which something is used.
-func used(sides [2]side) []*gpu.Buffer {
-	buffers := make([]*gpu.Buffer, 0, len(sides))
-	for _, x := range sides {
-		if x.bytes > 0 {
-			buffers = append(buffers, x.Buffer)
-		}
-	}
-	return buffers
 }
 
 // checkBuffer returns the error of a buffer whose first bytes a stream cannot use.
@@ -204,9 +187,9 @@ func (o *Operation) prepareCall(ctx context.Context, c Call) error {
 		err = r.invalid(&c, "prepare", err)
 	}
 	var l launch
-	if err := r.prepareTogether(ctx, "prepare a call", c.details(), err, func(ctx context.Context, texts []string) (err error) {
-		if err := r.alike(texts, "prepare a call"); err != nil || c.Count == 0 {
-			return err
+	if err := r.prepareTogether(ctx, "prepare a call", c.details(), err, func(ctx context.Context) (err error) {
+		if c.Count == 0 {
+			return nil
 		}
 		if l, err = r.prepare(ctx, &c, a); err != nil {
 			return r.invalid(&c, "prepare", err)
@@ -216,13 +199,13 @@ func (o *Operation) prepareCall(ctx context.Context, c Call) error {
 		return err
 	}
 	var memories []*Memory
-	var buffers []*gpu.Buffer
+	var sides []side
 	for _, m := range []*Memory{c.In, c.Out} {
 		if m != nil {
-			memories, buffers = append(memories, m), append(buffers, m.Buffer)
+			memories, sides = append(memories, m), append(sides, side{m.Buffer, m.Size()})
 		}
 	}
-	o.ready(l, c.Choice, "collective: launch "+c.String(), c.details(), memories, buffers)
+	o.ready(l, c.Choice, "collective: launch "+c.String(), c.details(), memories, sides)
 	return nil
 }
 

@@ -56,10 +56,10 @@ type captured struct {
 	sum   uint64 // of all their descriptions
 	text  string // a description of all, or ""
 	uses  []use  // of all calls, each once
-	// buffers are the callers' that all calls use, each once, unless other code captures: then
+	// sides are the callers' buffers that all calls use, each once, unless other code captures: then
 	// nobody asks for them.
-	buffers []*gpu.Buffer
-	kept    map[*gpu.Buffer]bool // those
+	sides []side
+	kept  map[*gpu.Buffer]bool // those
 	// handle is the handle of last if other code captures: it may wrap a stream anew for each
 	// call, which is then the same. Else it is 0.
 	handle uintptr
@@ -75,11 +75,10 @@ type orderedCall struct {
 	op          string // for errors
 	description string // for the other ranks; "" if they need not make the call
 	matched     bool   // compared with theirs already, and numbered, before what the first such call prepares
-	// What must be open when a graph that holds the call is launched. Buffers, of which some may
-	// be nil, were checked for the call itself.
-	uses    []use
-	buffers []*gpu.Buffer
-	queue   func(*gpu.Stream) error
+	// What must be open when a graph that holds the call is launched.
+	uses  []use
+	sides []side
+	queue func(*gpu.Stream) error
 }
 
 // use is something that calls use: a *Runner, a *Memory or a *validity.
@@ -146,10 +145,7 @@ func (o *order) Follow(comm *communicator.Communicator) {
 func (o *order) do(s *gpu.Stream, c *orderedCall) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.add(s, c); err != nil {
-		return wrap(o.comm, c.op, err)
-	}
-	return nil
+	return wrap(o.comm, c.op, o.add(s, c))
 }
 
 // add is do for a caller that holds mu.
@@ -311,7 +307,7 @@ func (o *order) capture(key uint64, s *gpu.Stream, call *orderedCall) error {
 	if others {
 		c.handle = s.Handle()
 	} else {
-		c.keep(call.buffers)
+		c.keep(call.sides)
 	}
 	c.add(call)
 	if err := call.queue(s); err != nil || !others {
@@ -369,11 +365,11 @@ func (c *captured) add(call *orderedCall) {
 }
 
 // keep adds buffers that calls use.
-func (c *captured) keep(buffers []*gpu.Buffer) {
-	for _, b := range buffers {
-		if b != nil && !c.kept[b] {
-			c.kept[b] = true
-			c.buffers = append(c.buffers, b)
+func (c *captured) keep(sides []side) {
+	for _, x := range sides {
+		if x.bytes > 0 && !c.kept[x.Buffer] {
+			c.kept[x.Buffer] = true
+			c.sides = append(c.sides, x)
 		}
 	}
 }
@@ -385,7 +381,7 @@ func (c *captured) wrong() string {
 			return why
 		}
 	}
-	for _, b := range c.buffers {
+	for _, b := range c.sides {
 		if b.Internal().Freed() {
 			return fmt.Sprintf("a buffer of %d bytes%s", b.Size(), usesClosed)
 		}
@@ -404,10 +400,7 @@ func (o *order) launch(s *gpu.Stream, c *captured, g inside.GraphLaunch) error {
 	if c.text == "" && c.calls > 0 {
 		c.text = fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
 	}
-	if err := o.add(s, &orderedCall{op, c.text, false, c.uses, c.buffers, func(s *gpu.Stream) error { return o.queue(s, g) }}); err != nil {
-		return wrap(o.comm, op, err)
-	}
-	return nil
+	return wrap(o.comm, op, o.add(s, &orderedCall{op, c.text, false, c.uses, c.sides, func(s *gpu.Stream) error { return o.queue(s, g) }}))
 }
 
 // queue queues a graph that is launched as the last call. While CUDA's driver makes one, it may wait for the kernels

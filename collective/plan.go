@@ -2,8 +2,6 @@ package collective
 
 import (
 	"context"
-
-	"github.com/mscclgo/mscclgo/devicecode"
 )
 
 // plan is how calls on any buffers of a kind, type, operation and choice are done. Counts and roots are its arguments. A
@@ -38,10 +36,18 @@ func (c *anyCall) planKey() planKey {
 	return planKey{c.call.Kind, c.call.Type, c.call.Op, c.call.Choice}
 }
 
+// planOf returns the plan of a key that the runner has in its group, or nil.
+func (r *Runner) planOf(key planKey) *plan {
+	if p := r.plans[key]; p != nil && !p.validity.left() {
+		return p
+	}
+	return nil
+}
+
 // newPlan makes and keeps the plan of a call. The caller holds mu. Collective.
 func (r *Runner) newPlan(ctx context.Context, c *anyCall) (*plan, error) {
 	key := c.planKey()
-	p := &plan{r: r, algorithm: c.algorithm, first: c.key()}
+	p := &plan{r: r, algorithm: c.algorithm, first: c.call.key()}
 	// The launches of the plan's calls differ from this call's, of a line, in counts and roots alone.
 	p.call = Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: line / uint64(key.typ.Size()), Choice: key.Choice}
 	var example launch
@@ -58,7 +64,7 @@ func (r *Runner) newPlan(ctx context.Context, c *anyCall) (*plan, error) {
 // keepPlan keeps a plan. print is of all that its calls have in common. The caller holds mu.
 func (r *Runner) keepPlan(key planKey, p *plan, print fingerprint) {
 	var old *validity
-	if before := r.before.plans[key]; before != nil {
+	if before := r.plans[key]; before != nil {
 		old = before.validity
 	}
 	p.validity = r.validity(old, print)
@@ -87,10 +93,7 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 			return launch{}, err
 		}
 	}
-	p.reach, p.room = c.Kind.reach(p.algorithm), r.staging.room
-	if here && r.comm.Size() == 1 {
-		p.reach = reachNothing
-	}
+	p.reach, p.room = r.reach(c.Kind, p.algorithm), r.staging.room
 	if p.reach == reachBoth {
 		if p.room, err = r.sides(ctx, c); err != nil {
 			return launch{}, err
@@ -98,20 +101,17 @@ func (p *plan) load(ctx context.Context) (example launch, err error) {
 		return r.prepare(ctx, c, p.algorithm)
 	}
 	// Stagings that only other calls need are no part of the example: the order of calls decides which there are.
-	var in, out devicecode.PeerMemory
+	var in, out *Memory
 	if p.reach.inputs() {
-		if _, err := r.side(ctx, forIn); err != nil {
-			return launch{}, err
-		}
-		in = r.own[forIn].peers()
+		in, err = r.side(ctx, forIn)
 	}
-	if p.reach.outputs() {
-		if _, err := r.side(ctx, forOut); err != nil {
-			return launch{}, err
-		}
-		out = r.own[forOut].peers()
+	if p.reach.outputs() && err == nil {
+		out, err = r.side(ctx, forOut)
 	}
-	return m.launch(r, c, p.kernel, in, out), nil
+	if err != nil {
+		return launch{}, err
+	}
+	return m.launch(r, c, p.kernel, in.peers(), out.peers()), nil
 }
 
 // print returns the fingerprint of what the launches of the plan's calls have in common, and of what decides on the
@@ -138,19 +138,14 @@ func (p *plan) take(c *anyCall) error {
 	}
 	// Other steps do not lie between two kernels.
 	c.call.Overlap = p.reach == reachNothing
-	ranks := r.comm.Size()
-	switch p.reach {
-	case reachNothing:
+	if p.reach == reachNothing {
 		c.piece = p.algorithm.(mapped).piece(r, &c.call)
 		return nil
-	case reachOutputs, reachShards:
-		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.OutParts(ranks)))
-		return nil
-	case reachInputs, reachToRoot:
-		c.piece = piecesOf(part, p.room/uint64(c.call.Kind.InParts(ranks)))
+	}
+	c.piece = piecesOf(part, p.room/uint64(c.call.Kind.Parts(r.comm.Size())))
+	if p.reach != reachBoth {
 		return nil
 	}
-	c.piece = piecesOf(part, p.room/uint64(c.call.Kind.Parts(ranks)))
 	c.call.In, c.call.Out, c.call.InPlace = p.call.In, p.call.Out, p.call.InPlace
 	for i, bytes := range []uint64{min(c.piece, part), part % c.piece} {
 		if bytes == 0 {

@@ -82,15 +82,11 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 		return nil, fmt.Errorf("there is no group of %d ranks", least)
 	}
 	// Kinds that do not reduce look at the first of them only.
-	for _, t := range types {
-		if !t.valid() {
-			return nil, fmt.Errorf("there is no element %v", t)
-		}
+	if i := slices.IndexFunc(types, func(t Type) bool { return !t.valid() }); i >= 0 {
+		return nil, fmt.Errorf("there is no element %v", types[i])
 	}
-	for _, op := range ops {
-		if !op.valid() {
-			return nil, fmt.Errorf("there is no %v", op)
-		}
+	if i := slices.IndexFunc(ops, func(op Op) bool { return !op.valid() }); i >= 0 {
+		return nil, fmt.Errorf("there is no %v", ops[i])
 	}
 	known := map[string]bool{}
 	add := func(u unit) {

@@ -24,15 +24,11 @@ func byRails(kernel string) *rails {
 }
 
 func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	k, err := r.kernelOfTwo(ctx, c, &a.traits)
-	if err != nil {
-		return launch{}, err
-	}
-	hosts, place := r.twins, r.place
-	h, err := r.hostPath(ctx, pathKey{"rails", nil, c.Out}, func(h *hostPath) {
-		progress := 8 * uint64(1+place.hosts)
+	place := r.place
+	k, h, err := r.byHost(ctx, c, &a.traits, pathKey{"rails", nil, c.Out}, func(h *hostPath) {
+		progress := 8 * uint64(1+len(place.hosts))
 		h.allocate(ctx, progress, progress)
-		upload(ctx, h, orderOfHosts(hosts))
+		upload(ctx, h, place.order())
 		h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{Peers: place.peers})
 	})
 	if err != nil {
@@ -40,7 +36,7 @@ func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error)
 	}
 	way := railsOf{
 		twins: h.handles(0), progress: h.buffers[0].Ptr(), order: h.buffers[1].Ptr(),
-		hosts: uint32(place.hosts), host: uint32(place.host), owners: uint32(place.owners),
+		hosts: uint32(len(place.hosts)), host: uint32(place.host), owners: uint32(place.owners),
 	}
 	in := c.input().Ptr()
 	if c.InPlace && c.Kind == AllGather {
@@ -50,7 +46,7 @@ func (a *rails) prepare(ctx context.Context, r *Runner, c *Call) (launch, error)
 	if c.Kind == AllGather {
 		args = append(args, uint32(r.comm.Rank()))
 	} else {
-		args = append(args, c.rootAmong(hosts)...)
+		args = append(args, place.root(c)...)
 	}
 	return k.copying(c, c.part(), args), nil
 }

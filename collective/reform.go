@@ -4,21 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 )
 
-// earlier is what a runner keeps from earlier groups until its new group takes it.
+// earlier is the last group that a runner was a runner of. What it has from groups before, it keeps where it was until
+// its new group takes it: plans that are left, memories of its own that are left, and host paths of another communicator.
 type earlier struct {
-	comm     *communicator.Communicator // the last that it was a runner of, or nil
-	group    devicecode.Group
-	number   uint64
-	memories map[purpose]*Memory // of the runner's own
-	paths    map[pathKey]*hostPath
-	plans    map[planKey]*plan
-	calls    map[callKey]bool // that the next group prepares: the first of each plan, and the latest
+	comm   *communicator.Communicator // or nil
+	group  devicecode.Group
+	number uint64
 }
 
 // purpose is what memory of the runner's own is for.
@@ -32,18 +31,6 @@ const (
 	forBox
 )
 
-// release frees what no group has taken.
-func (h *earlier) release() error {
-	var errs []error
-	for _, path := range h.paths {
-		errs = append(errs, path.discard())
-	}
-	for _, m := range h.memories {
-		errs = append(errs, m.release(), m.Buffer.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // retire ends the runner's part in its group, which this rank leaves. What the next group may take is
 // kept, and proxies end; channels are closed when all ranks have come there.
 func (r *Runner) retire() error {
@@ -53,29 +40,11 @@ func (r *Runner) retire() error {
 		return nil
 	}
 	r.generation.Add(1)
-	h := &r.before
-	if h.memories == nil {
-		h.memories, h.paths, h.plans, h.calls = map[purpose]*Memory{}, map[pathKey]*hostPath{}, map[planKey]*plan{}, map[callKey]bool{}
+	if !r.joining { // else it is there already
+		r.before = earlier{r.comm, r.group, r.number}
 	}
-	if !r.joining { // else h has them already
-		h.comm, h.group, h.number = r.comm, r.group, r.number
-	}
-	for at, m := range r.own {
-		h.memories[at] = m
-		delete(r.memories, m)
-	}
-	for key, p := range r.plans {
-		h.plans[key], h.calls[p.first] = p, true
-	}
-	for key := range r.calls {
-		h.calls[key] = true
-	}
-	clear(r.own)
 	r.groups = r.groups.retired()
-	clear(r.plans)
-	clear(r.calls)
 	clear(r.modules)
-	clear(r.fits)
 	var errs []error
 	for _, path := range r.hostPaths {
 		errs = append(errs, path.closeService())
@@ -132,11 +101,8 @@ func (r *Runner) Reform(ctx context.Context, comm *communicator.Communicator) (c
 	}
 	r.joining = true
 	captured, err = r.join(ctx, comm)
-	if err != nil {
-		return false, wrap(comm, op, err)
-	}
-	r.joining = false
-	return captured, nil
+	r.joining = err != nil
+	return captured, wrap(comm, op, err)
 }
 
 // join makes the runner one of a group, with what it has from groups before. Collective, for ranks in New
@@ -147,31 +113,35 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 	if err != nil {
 		return false, err
 	}
-	link, lines, links, err := linkOf(ctx, comm, r.machine, r.arch)
+	ranks := comm.Size()
+	if near, all := uint64(group.Size), uint64(ranks); r.comm == nil || r.comm.Size() != ranks || r.group.Size != group.Size {
+		r.slotSizes, r.groups.sizes = defaultSlotSizes.fitting(all), defaultGroupSizes.fitting(near, all-near)
+	}
+	r.comm, r.group, r.order, r.place = comm, group, orderOf(comm), placeOf(comm.Rank(), comm.Hosts())
+	links, err := r.ownLinks(ctx)
 	if err != nil {
 		return false, err
 	}
-	room, err := checkScratch(r.scratch, comm.Size(), comm.Rank())
+	r.staging.room, err = checkScratch(r.scratch, ranks, comm.Rank())
 	if err == nil && r.maxBlocks < 0 {
 		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "at most %d blocks: the number must not be negative", r.maxBlocks).At(comm.Rank(), mscclgo.NoRank)
 	}
-	if near, ranks := uint64(group.Size), uint64(comm.Size()); r.comm == nil || ranks != uint64(r.comm.Size()) || near != uint64(r.group.Size) {
-		r.slotSizes, r.groups.sizes = defaultSlotSizes.fitting(ranks), defaultGroupSizes.fitting(near, ranks-near)
-	}
-	r.comm, r.group, r.link, r.lines, r.links, r.staging.room, r.order = comm, group, link, lines, links, room, orderOf(comm)
-	r.twins = byTwins(comm.Rank(), comm.Hosts())
-	r.place = placeOf(comm.Rank(), r.twins)
 	h := &r.before
-	carried, number := h.comm != nil, h.number
-	if !carried {
-		number = r.order.next()
+	number := proposal{h.comm != nil, h.number}
+	var plans []*validity
+	for _, p := range r.plans {
+		plans = append(plans, p.validity)
 	}
-	details := fmt.Sprintf("%d bytes of scratch, a tuning of sum %x and a bound of %d blocks", room, r.tuning.sum(), r.maxBlocks)
-	all, err := r.introduceAll(ctx, r.introduction(details, carried, number), err)
+	if !number.carried {
+		number.number = r.order.next()
+	}
+	details := fmt.Sprintf("%d bytes of scratch, a tuning of sum %x and a bound of %d blocks", r.staging.room, r.tuning.sum(), r.maxBlocks)
+	all, err := r.introduceAll(ctx, r.introduction(details, number, links), err)
 	if err != nil {
 		return false, err
 	}
-	r.mixed, r.number, r.name = all.carried, all.number, ""
+	r.link, r.lines, r.links = all.links.link, all.links.lines, all.links.rules()
+	r.number, r.name = all.number, ""
 	if r.number > 1 {
 		r.name = fmt.Sprintf(", runner %d", r.number)
 	}
@@ -180,12 +150,10 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 	if err := r.prepareAll(ctx, all); err != nil {
 		return false, err
 	}
-	captured = carried && comm.Rank() == h.comm.Rank() && comm.Size() == h.comm.Size() && group == h.group && r.number == h.number
-	for _, p := range h.plans {
-		captured = captured && !p.validity.left()
-	}
-	clear(h.plans)
-	clear(h.calls)
+	captured = number.carried && comm.Rank() == h.comm.Rank() && comm.Size() == h.comm.Size() && group == h.group && r.number == h.number
+	captured = captured && !slices.ContainsFunc(plans, (*validity).left)
+	maps.DeleteFunc(r.calls, func(_ callKey, c *anyCall) bool { return c.plan.validity.left() })
+	maps.DeleteFunc(r.plans, func(_ planKey, p *plan) bool { return p.validity.left() })
 	r.prepared = prepared{} // all ranks have completed as many
 	return captured, nil
 }
@@ -249,18 +217,18 @@ func (r *Runner) allocate(ctx context.Context, at purpose, bytes, zeros uint64) 
 		}
 		return nil, err
 	}
-	delete(r.before.memories, at)
 	r.own[at] = m
 	return m, nil
 }
 
 // renewed returns the memory of the group before for a place, if it can be used, or nil.
 func (r *Runner) renewed(at purpose, bytes uint64) (*Memory, error) {
-	m := r.before.memories[at]
+	m := r.own[at]
 	if m == nil || m.Size() == bytes && m.Buffer.Internal().Renew() == nil {
 		return m, nil
 	}
-	delete(r.before.memories, at)
+	delete(r.own, at)
+	delete(r.memories, m)
 	return nil, errors.Join(m.release(), m.Buffer.Close())
 }
 
@@ -294,10 +262,7 @@ func (m *Memory) Reform(ctx context.Context) (captured bool, err error) {
 	number, placed := m.number, m.placed
 	captured, err = m.shared.Reform(ctx, r.comm)
 	if err == nil {
-		err = r.tell(ctx, m, nil)
-	}
-	if err == nil {
-		err = r.numberMemory(ctx, m, true)
+		err = r.tell(ctx, m, true, nil)
 	}
 	if err == nil {
 		err = r.keep(m, m.shared)

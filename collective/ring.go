@@ -22,11 +22,7 @@ type ring struct{ traits }
 var aroundRing = &ring{traits{name: "ring", kernel: "ring", unit: file("ring.cu"), hosts: true, narrow: true, threads: boundedThreads}}
 
 func (a *ring) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
-	k, err := r.kernel(ctx, c, &a.traits)
-	if err != nil {
-		return launch{}, err
-	}
-	h, err := r.hostPath(ctx, pathKey{a.name, nil, c.Out}, func(h *hostPath) {
+	k, h, err := r.byHost(ctx, c, &a.traits, pathKey{a.name, nil, c.Out}, func(h *hostPath) {
 		// The inbox is as large as the output, and a line of 16 bytes for each rank and
 		// block besides, whose parts are whole lines.
 		inbox := h.allocate(ctx, c.Out.Size()+uint64(16*(r.comm.Size()+ringBlocks)), 0)

@@ -42,19 +42,15 @@ func byRoutes(kernel string) *routes {
 func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	const warp = 32
 	c.Threads = int(divideUp(uint64(c.Threads), warp) * warp)
-	k, err := r.kernelOfTwo(ctx, c, &a.traits)
-	if err != nil {
-		return launch{}, err
-	}
-	hosts, place := r.twins, r.place
-	h, err := r.hostPath(ctx, pathKey{"routes", nil, nil}, func(h *hostPath) {
+	place := r.place
+	k, h, err := r.byHost(ctx, c, &a.traits, pathKey{"routes", nil, nil}, func(h *hostPath) {
 		h.outlasts = true
 		twins := uint64(len(place.peers))
-		h.slot = routeSlot(r.staging.room, uint64(place.hosts-1))
+		h.slot = routeSlot(r.staging.room, uint64(len(place.hosts)-1))
 		boxes := h.allocate(ctx, max(2*routeSlots*twins*h.slot, line), 0)
 		progress := 4*4 + routeTwinBytes*twins
 		h.allocate(ctx, progress, progress)
-		upload(ctx, h, orderOfHosts(hosts))
+		upload(ctx, h, place.order())
 		h.connect(ctx, boxes, communicator.PortChannelOptions{PerPeer: 2, Peers: place.peers})
 	})
 	if err != nil {
@@ -62,11 +58,11 @@ func (a *routes) prepare(ctx context.Context, r *Runner, c *Call) (launch, error
 	}
 	way := routesOf{
 		channels: h.handles(0), boxes: h.buffers[0].Ptr(), progress: h.buffers[1].Ptr(), order: h.buffers[2].Ptr(), slot: h.slot,
-		hosts: uint32(place.hosts), host: uint32(place.host), owners: uint32(place.owners),
+		hosts: uint32(len(place.hosts)), host: uint32(place.host), owners: uint32(place.owners),
 	}
 	args := []any{r.group, c.In.peers(), c.Out.peers(), way, c.part()}
 	if c.Kind.Rooted() {
-		args = append(args, c.rootAmong(hosts)...)
+		args = append(args, place.root(c)...)
 	}
 	return k.copying(c, c.part()*uint64(r.comm.Size()), args), nil
 }

@@ -46,7 +46,6 @@ type Runner struct {
 	machine *topology.Machine
 	scratch uint64           // Options.Scratch
 	group   devicecode.Group // of the ranks of this one's host
-	twins   [][]int          // see byTwins
 	place   place
 	tuning  *Tuning
 	link    string
@@ -69,9 +68,8 @@ type Runner struct {
 	plans     map[planKey]*plan
 	calls     map[callKey]*anyCall // of the latest counts and roots
 	staging   staging
-	modules   map[unitKey]*module // that all ranks have loaded
+	modules   map[unitKey]*agreed
 	loads     map[string]*module  // all, by unit and options
-	fits      map[fitKey]int      // blocks
 	own       map[purpose]*Memory // made by the first calls that need it
 	hostPaths map[pathKey]*hostPath
 	threads   proxyservice.Threads // serve the host paths, unless the communicator's do
@@ -84,7 +82,6 @@ type Runner struct {
 	before     earlier
 	left       []func() error // close what calls have made that failed on other ranks
 	joining    bool           // Reform has failed, or is under way
-	mixed      bool           // some ranks have come into the group by Reform
 }
 
 // New makes a rank's runner. Collective. In a group into which other ranks come by
@@ -112,7 +109,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 	r := &Runner{
 		machine: machine, arch: arch, scratch: o.Scratch, tuning: o.Tuning, room: pushedInbox, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
 		plans: map[planKey]*plan{}, calls: map[callKey]*anyCall{}, staging: staging{lines: leastLines},
-		modules: map[unitKey]*module{}, loads: map[string]*module{}, fits: map[fitKey]int{},
+		modules: map[unitKey]*agreed{}, loads: map[string]*module{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{}, own: map[purpose]*Memory{},
 	}
 	r.mu.Lock()
@@ -137,7 +134,7 @@ func (r runnerInside) Agree(ctx context.Context, step, text string, wrong error)
 		return cmp.Or(wrong, err)
 	}
 	defer r.mu.Unlock()
-	return r.agree(ctx, step, text, wrong)
+	return r.prepareTogether(ctx, step, text, wrong, func(context.Context) error { return nil })
 }
 
 // Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have such
@@ -160,20 +157,23 @@ func (r *Runner) Close(ctx context.Context) error {
 		return nil
 	}
 	r.order.part(r)
-	together := len(r.hostPaths) > 0
+	together, errs := false, []error(nil)
 	for m := range r.memories {
 		together = together || !m.left() // newcomers do not have the others
 	}
-	if together {
-		var errs []error
-		for _, h := range r.hostPaths {
-			if h.outlasts && r.comm.Err() == nil && r.order.serves(r.comm) {
-				errs = append(errs, h.settle(ctx))
-			}
+	for _, h := range r.hostPaths {
+		if h.comm != r.comm {
+			continue
 		}
-		return errors.Join(append(errs, r.partWith(ctx, r.release))...)
+		together = true
+		if h.outlasts && r.comm.Err() == nil && r.order.serves(r.comm) {
+			errs = append(errs, h.settle(ctx))
+		}
 	}
-	return r.release()
+	if !together {
+		return r.release()
+	}
+	return errors.Join(append(errs, r.partWith(ctx, r.release))...)
 }
 
 // release releases everything.
@@ -186,7 +186,6 @@ func (r *Runner) release() error {
 	for m := range r.memories {
 		errs = append(errs, m.release())
 	}
-	errs = append(errs, r.before.release())
 	for _, close := range r.left {
 		errs = append(errs, close())
 	}
@@ -231,18 +230,13 @@ const (
 	mostIntroduction = 64 << 10
 )
 
-// mostContent bounds what a rank tells: a text, or the counts of an all-to-all.
-func (r *Runner) mostContent() int { return max(mostText, 1+16*r.comm.Size()) }
+// mostContent bounds what a rank tells: a text, an introduction, or the counts of an all-to-all.
+func (r *Runner) mostContent() int { return max(mostIntroduction, 64+16*r.comm.Size()) }
 
 // exchange collects a message of each rank in a step of a collective call, which has the
 // same name on all ranks. failed is why this rank's part failed, if it did; then the call fails on
 // all ranks, and no rank waits for one that gave up. Collective.
 func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) ([]string, error) {
-	return r.exchangeMost(ctx, name, mine, r.mostContent(), failed)
-}
-
-// exchangeMost is exchange with messages of so many bytes at most.
-func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, failed error) ([]string, error) {
 	ctx, cancel := r.comm.Internal().Patient(ctx)
 	defer cancel()
 	cut := func(s string, n int) string { return s[:min(len(s), n)] }
@@ -250,9 +244,9 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 	w.String(cut(name, mostName))
 	w.Bool(failed == nil)
 	if failed != nil {
-		mine = failed.Error()
+		mine = cut(failed.Error(), mostText)
 	}
-	w.String(cut(mine, most))
+	w.String(mine)
 	all, err := r.comm.AllGather(ctx, w.Bytes())
 	if err != nil {
 		if r.comm.Err() != nil { // which ended what failed here, perhaps, such as a compiler
@@ -264,11 +258,14 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 	texts := make([]string, len(all))
 	for rank, b := range all {
 		read := wire.NewReader(b)
-		if err := sameStep(read, r.comm.Rank(), rank, op, cut(name, mostName)); err != nil {
-			return nil, errors.Join(failed, r.comm.Internal().OwnError(err))
+		switch theirs := read.String(mostName); {
+		case read.Err() != nil:
+			return nil, errors.Join(failed, r.because(rank, mscclgo.ErrInvalid, op, "it is in another call (its message has no name of a step: %w); %s", read.Err(), inOrder))
+		case theirs != cut(name, mostName):
+			return nil, errors.Join(failed, r.because(rank, mscclgo.ErrInvalid, op, "it is in %q; %s", theirs, inOrder))
 		}
 		ok := read.Bool()
-		texts[rank] = read.String(most)
+		texts[rank] = read.String(r.mostContent())
 		if err := read.End(); err != nil {
 			return nil, r.because(rank, mscclgo.ErrRemote, op, "its message is malformed: %w", err)
 		}
@@ -277,19 +274,6 @@ func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, 
 		}
 	}
 	return texts, failed
-}
-
-// sameStep reads the name of the step that a rank is in, and returns an error if it is another than this
-// rank's: what follows is then something else.
-func sameStep(r *wire.Reader, rank, peer int, op, name string) error {
-	theirs := r.String(mostName)
-	switch {
-	case r.Err() != nil:
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is in another call (its message has no name of a step: %w); %s", r.Err(), inOrder).At(rank, peer)
-	case theirs != name:
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is in %q; %s", theirs, inOrder).At(rank, peer)
-	}
-	return nil
 }
 
 // inOrder is what ranks that are in different steps have not heeded.
@@ -301,22 +285,7 @@ func (r *Runner) because(rank int, kind mscclgo.Kind, op, format string, args ..
 	return r.comm.Internal().OwnError(mscclgo.Errorf(kind, op, format, args...).At(r.comm.Rank(), rank))
 }
 
-// agree compares what all ranks say about a call. Collective.
-func (r *Runner) agree(ctx context.Context, name, mine string, failed error) error {
-	texts, err := r.exchange(ctx, name, mine, failed)
-	if err != nil {
-		return err
-	}
-	return r.alike(texts, name)
-}
-
-// alike returns an error unless the texts of all ranks are the same in a step of that name.
-func (r *Runner) alike(texts []string, name string) error {
-	mine := texts[r.comm.Rank()]
-	for rank, theirs := range texts {
-		if theirs != mine {
-			return r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", theirs, mine)
-		}
-	}
-	return nil
+// differs returns the error of a rank that says something else than this one in a step of that name.
+func (r *Runner) differs(rank int, name, theirs, mine string) error {
+	return r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", theirs, mine)
 }

@@ -34,13 +34,8 @@ var stagedSums = &staged{traits{name: "staged", kernel: "staged", unit: file("st
 
 func (a *staged) prepare(ctx context.Context, r *Runner, c *Call) (launch, error) {
 	c.Threads = max(c.Threads, stagedWarps)
-	k, err := r.kernelOfTwo(ctx, c, &a.traits)
-	if err != nil {
-		return launch{}, err
-	}
-	ranks := uint64(r.comm.Size())
-	in := c.input()
-	h, err := r.hostPath(ctx, pathKey{a.name, in, c.Out}, func(h *hostPath) {
+	ranks, in := uint64(r.comm.Size()), c.input()
+	k, h, err := r.byHost(ctx, c, &a.traits, pathKey{a.name, in, c.Out}, func(h *hostPath) {
 		h.slot = stagedSlot(h.smallest(ctx, c.Out.Size()), ranks)
 		inbox := h.allocate(ctx, ranks*h.slot, 0)
 		const progress = 8 * (1 + stagedMostChunks)

@@ -78,22 +78,22 @@ const (
 func (r reach) inputs() bool  { return r == reachInputs || r == reachToRoot }
 func (r reach) outputs() bool { return r == reachOutputs || r == reachShards || r == reachToRoot }
 
-// reach returns what an algorithm reaches.
-func (k Kind) reach(a algorithm) reach {
-	if m, ok := a.(mapped); ok {
+// reach returns what an algorithm reaches of the peers' memory.
+func (r *Runner) reach(k Kind, a algorithm) reach {
+	switch m, ok := a.(mapped); {
+	case !ok:
+		return reachBoth
+	case r.comm.Size() == 1:
+		return reachNothing
+	default:
 		return m.reach(k)
 	}
-	return reachBoth
 }
 
 // chooseUnprepared returns the algorithm of a call on any buffer: the tuning's first that
 // needs a copy on one side at most, or its first of all; or the choice of chooseLines.
 func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
-	choice, ok, _ := r.look(c, func(a algorithm) bool {
-		_, here := a.(mapped)
-		reach := c.Kind.reach(a)
-		return reach < reachToRoot || here && r.comm.Size() == 1
-	})
+	choice, ok, _ := r.look(c, func(a algorithm) bool { return r.reach(c.Kind, a) < reachToRoot })
 	if !ok {
 		var err error
 		if choice, err = r.choose(c); err != nil {
@@ -107,7 +107,7 @@ func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 			choice.Threads = min(choice.Threads, a.about().mostThreads())
 		}
 	}
-	if err == nil && c.Kind.reach(a) != reachNothing {
+	if err == nil && r.reach(c.Kind, a) != reachNothing {
 		if lines, ok := r.chooseLines(c); ok {
 			choice = lines
 			a, err = c.Kind.algorithm(choice.Algorithm)

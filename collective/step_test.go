@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // TestOtherStep has a rank make a runner while another is a step or two ahead, as one is whose context ended in a call
 // of both: the errors tell in which steps they are.
 func TestOtherStep(t *testing.T) {
-	for ahead, here := range []string{"compare the devices", "compare the links"} {
+	for ahead, here := range []string{"compare the devices", "make a runner"} {
 		t.Run(here, func(t *testing.T) {
 			runGroups(t, 2, tinyGroups, "other", func(m *groupMember) (err error) {
 				const there = "share a buffer"
@@ -25,10 +24,7 @@ func TestOtherStep(t *testing.T) {
 						return err
 					}
 					if ahead > 0 {
-						w := wire.NewWriter(64)
-						w.String("compare the devices")
-						w.Blob(nil)
-						if _, err := m.comm.AllGather(m.ctx, w.Bytes()); err != nil {
+						if _, err := m.runner.exchange(m.ctx, "compare the devices", "", nil); err != nil {
 							return err
 						}
 					}

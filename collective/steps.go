@@ -14,15 +14,15 @@ type step struct {
 	bytes        uint64
 }
 
-// bind makes the steps for the buffers of a call, unless they are the steps of the call
+// bind makes the steps for the buffers of a call, or nil where it uses none, unless they are the steps of the call
 // before.
-func (a *anyCall) bind() {
+func (a *anyCall) bind(in, out *gpu.Buffer) {
 	var from, to gpu.Ptr
-	if a.in != nil {
-		from = a.in.Ptr()
+	if in != nil {
+		from = in.Ptr()
 	}
-	if a.out != nil {
-		to = a.out.Ptr()
+	if out != nil {
+		to = out.Ptr()
 	}
 	if a.call.Count == 0 || a.steps != nil && from == a.from && to == a.to {
 		return
@@ -35,12 +35,10 @@ func (a *anyCall) bind() {
 			a.local(at, bytes)
 		case reachOutputs:
 			a.throughOutput(at, bytes)
-		case reachShards:
+		case reachShards, reachToRoot:
 			a.throughShards(at, bytes)
 		case reachInputs:
 			a.throughInput(at, bytes)
-		case reachToRoot:
-			a.throughRoot(at, bytes)
 		case reachBoth:
 			a.throughBoth(at, bytes)
 		}
@@ -86,19 +84,31 @@ func (a *anyCall) throughOutput(at, bytes uint64) {
 	}
 }
 
-// throughShards is throughOutput of an all-reduce or a reduction to the root. This rank's shard
-// is written to where it belongs at once if that is aligned as the stagings are.
+// throughShards is throughOutput of an all-reduce or a reduction to the root, and through the staging of the input too
+// if peers reach that. This rank's shard is read and written where it belongs if that is aligned as the stagings are.
 func (a *anyCall) throughShards(at, bytes uint64) {
 	stage := a.r.own[forOut]
 	in, out := stage.peers(), stage.peers()
-	in.Set(a.me(), a.from+gpu.Ptr(at))
-	own := a.to + gpu.Ptr(at)
+	first, end := a.shard(bytes)
+	own := a.from + gpu.Ptr(at)
+	if a.plan.reach.inputs() {
+		stage := a.r.own[forIn]
+		in = stage.peers()
+		if own%line == 0 {
+			a.copyIn(stage.Buffer, 0, at, first)
+			a.copyIn(stage.Buffer, end, at+end, bytes-end)
+		} else {
+			a.copyIn(stage.Buffer, 0, at, bytes)
+		}
+	}
+	if own%line == 0 || !a.plan.reach.inputs() {
+		in.Set(a.me(), own)
+	}
 	if c := &a.call; c.Kind.Rooted() && a.r.comm.Rank() != c.Root {
 		a.kernelStep(in, out, bytes)
 		return
 	}
-	first, end := a.shard(bytes)
-	if own%line == 0 {
+	if own = a.to + gpu.Ptr(at); own%line == 0 {
 		out.Set(a.me(), own)
 	} else {
 		first, end = bytes, bytes
@@ -113,34 +123,6 @@ func (a *anyCall) throughShards(at, bytes uint64) {
 func (a *anyCall) shard(bytes uint64) (first, end uint64) {
 	share := divideUp(divideUp(bytes, line), uint64(a.r.comm.Size())) * line
 	return min(a.me()*share, bytes), min((a.me()+1)*share, bytes)
-}
-
-// throughRoot moves a piece of a reduction to the root. This rank alone reads its
-// shard of its input, and on the root writes it: where they lie, if that is aligned as the
-// stagings are.
-func (a *anyCall) throughRoot(at, bytes uint64) {
-	r, me := a.r, a.me()
-	in, out := r.own[forIn].peers(), r.own[forOut].peers()
-	first, end := a.shard(bytes)
-	if own := a.from + gpu.Ptr(at); own%line == 0 {
-		in.Set(me, own)
-		a.copyIn(r.own[forIn].Buffer, 0, at, first)
-		a.copyIn(r.own[forIn].Buffer, end, at+end, bytes-end)
-	} else {
-		a.copyIn(r.own[forIn].Buffer, 0, at, bytes)
-	}
-	if r.comm.Rank() != a.call.Root {
-		a.kernelStep(in, out, bytes)
-		return
-	}
-	if own := a.to + gpu.Ptr(at); own%line == 0 {
-		out.Set(me, own)
-	} else {
-		first, end = bytes, bytes
-	}
-	a.kernelStep(in, out, bytes)
-	a.copyOut(r.own[forOut].Buffer, 0, at, first)
-	a.copyOut(r.own[forOut].Buffer, end, at+end, bytes-end)
 }
 
 // throughInput copies a piece into the staging, where the peers read it. This rank's
@@ -206,9 +188,9 @@ func (a *anyCall) run(s *gpu.Stream) error {
 		case t.launch != nil:
 			err = t.launch.queue(s)
 		case t.inwards:
-			err = s.Copy(t.stage, t.staged, a.in, t.user, t.bytes)
+			err = s.Copy(t.stage, t.staged, a.sides[0].Buffer, t.user, t.bytes)
 		default:
-			err = s.Copy(a.out, t.user, t.stage, t.staged, t.bytes)
+			err = s.Copy(a.sides[1].Buffer, t.user, t.stage, t.staged, t.bytes)
 		}
 		if err != nil {
 			return err

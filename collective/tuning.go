@@ -204,17 +204,5 @@ func (t *Tuning) choose(link string, links *linkRules, kind Kind, ranks int, byt
 // blocks, or 0.
 func (r *Rule) matches(link string, kind Kind, ranks int, bytes uint64, most int) bool {
 	return (r.Within == 0 || most != 0 && most <= r.Within) && (r.Link == "*" || r.Link == link) &&
-		r.Kind == kind && r.servesRanks(ranks) && bytes <= r.UpTo
-}
-
-// leavesToModel reports whether a rule for such a collective says model.
-func (t *Tuning) leavesToModel(link string, kind Kind, ranks int, bytes uint64, most int) bool {
-	return slices.ContainsFunc(t.Rules, func(r Rule) bool {
-		return r.Algorithm == byModel && r.matches(link, kind, ranks, bytes, most)
-	})
-}
-
-// servesRanks reports whether the rule is for so many ranks.
-func (r *Rule) servesRanks(n int) bool {
-	return r.Ranks == 0 || r.Ranks <= n && n <= max(r.Ranks, r.MostRanks)
+		(r.Ranks == 0 || r.Ranks <= ranks && ranks <= max(r.Ranks, r.MostRanks)) && r.Kind == kind && bytes <= r.UpTo
 }

@@ -195,25 +195,16 @@ func TestModelChooses(t *testing.T) {
 // TestFabricIsAgreed has the ranks combine what each knows.
 func TestFabricIsAgreed(t *testing.T) {
 	a, b := fabricOf(t, "switches", 0, 2), fabricOf(t, "sockets", 0, 2)
-	send := func(f *topology.Fabric) linkMessage {
-		m := linkMessage{link: emulatedLink}
-		if f != nil {
-			m.known, m.fabric = true, *f
-		}
-		b := linkMessages.Marshal(&m)
-		got, err := linkMessages.Unmarshal(b)
-		if err != nil || len(b) > linkBytes {
-			t.Fatalf("%d bytes, %v", len(b), err)
-		}
-		return got
-	}
-	one, other := narrower(&a, send(&b)), narrower(&b, send(&a))
-	testcmp.Equal(t, "what the two agree on", one, other)
-	if one.Path != b.Path || one.All != min(a.All, b.All) || one.Net != min(a.Net, b.Net) || one.Ranks != a.Ranks {
+	knows := func(f topology.Fabric) linkMessage { return linkMessage{emulatedLink, true, true, f} }
+	both := knows(a).and(knows(b))
+	testcmp.Equal(t, "what the two agree on", both, knows(b).and(knows(a)))
+	if one := both.fabric; one.Path != b.Path || one.All != min(a.All, b.All) || one.Net != min(a.Net, b.Net) || one.Ranks != a.Ranks {
 		t.Errorf("%+v of %+v and %+v", one, a, b)
 	}
-	if narrower(&a, send(nil)) != nil || narrower(nil, send(&a)) != nil {
+	if none := (linkMessage{link: otherLink}); none.and(knows(a)).rules() != nil || knows(a).and(none).rules() != nil {
 		t.Error("a fabric that one rank does not know is known to all")
+	} else if got := knows(a).and(none); got.link != otherLink || got.lines {
+		t.Errorf("%q and lines %v of ranks of which one has no such links", got.link, got.lines)
 	}
 }
 

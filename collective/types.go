@@ -3,6 +3,7 @@ package collective
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // Type is the type of the elements of a call. The zero value is F32.
@@ -21,40 +22,33 @@ const (
 	F8E5M2             // [Float8E5M2]
 )
 
-// typeSpecs are the types. Nothing writes to it.
-var typeSpecs = [...]struct {
+// typeSpec is what there is to know about a type.
+type typeSpec struct {
 	name   string
 	size   int
 	device string // the kernels' name of a type that they reduce
-}{
-	F32:    {"f32", 4, "float"},
-	F16:    {"f16", 2, "__half"},
-	BF16:   {"bf16", 2, "__nv_bfloat16"},
-	F64:    {"f64", 8, "double"},
-	I32:    {"i32", 4, "int32_t"},
-	I64:    {"i64", 8, "int64_t"},
-	U8:     {"u8", 1, "uint8_t"},
-	F8E4M3: {"f8e4m3", 1, "__nv_fp8_e4m3"},
-	F8E5M2: {"f8e5m2", 1, "__nv_fp8_e5m2"},
+	zero   any    // of its Go type
+}
+
+// typeSpecs are the types. Nothing writes to it.
+var typeSpecs = []typeSpec{
+	F32:    {"f32", 4, "float", float32(0)},
+	F16:    {"f16", 2, "__half", Float16(0)},
+	BF16:   {"bf16", 2, "__nv_bfloat16", BFloat16(0)},
+	F64:    {"f64", 8, "double", float64(0)},
+	I32:    {"i32", 4, "int32_t", int32(0)},
+	I64:    {"i64", 8, "int64_t", int64(0)},
+	U8:     {"u8", 1, "uint8_t", uint8(0)},
+	F8E4M3: {"f8e4m3", 1, "__nv_fp8_e4m3", Float8E4M3(0)},
+	F8E5M2: {"f8e5m2", 1, "__nv_fp8_e5m2", Float8E5M2(0)},
 }
 
 // Types returns all element types.
-func Types() []Type {
-	all := make([]Type, len(typeSpecs))
-	for i := range all {
-		all[i] = Type(i)
-	}
-	return all
-}
+func Types() []Type { return valuesBelow[Type](len(typeSpecs)) }
 
 // ParseType returns the type of a name, such as "f32".
 func ParseType(name string) (Type, error) {
-	for _, t := range Types() {
-		if t.String() == name {
-			return t, nil
-		}
-	}
-	return 0, unknown("element type", name, Types())
+	return parse("element type", name, Types(), func(t string) bool { return t == name })
 }
 
 func (t Type) valid() bool { return int(t) < len(typeSpecs) }
@@ -85,25 +79,7 @@ type Element interface {
 
 // TypeOf returns the type of Go values.
 func TypeOf[T Element]() Type {
-	switch any(*new(T)).(type) {
-	case float32:
-		return F32
-	case Float16:
-		return F16
-	case BFloat16:
-		return BF16
-	case float64:
-		return F64
-	case int32:
-		return I32
-	case int64:
-		return I64
-	case Float8E4M3:
-		return F8E4M3
-	case Float8E5M2:
-		return F8E5M2
-	}
-	return U8
+	return Type(slices.IndexFunc(typeSpecs, func(s typeSpec) bool { return s.zero == any(*new(T)) }))
 }
 
 // Op is the operation of a reduction. The zero value is Sum.
@@ -126,35 +102,17 @@ const (
 	Avg
 )
 
-// opSpecs are the operations. Nothing writes to it.
-var opSpecs = [...]struct {
-	name   string
-	device string // the kernels' name of an operation that they have
-}{
-	Sum:  {"sum", "Sum"},
-	Prod: {"prod", "Prod"},
-	Max:  {"max", "Max"},
-	Min:  {"min", "Min"},
-	Avg:  {"avg", "Avg"},
+// opSpecs are the names of the operations, and the kernels'. Nothing writes to it.
+var opSpecs = [...]struct{ name, device string }{
+	Sum: {"sum", "Sum"}, Prod: {"prod", "Prod"}, Max: {"max", "Max"}, Min: {"min", "Min"}, Avg: {"avg", "Avg"},
 }
 
 // Ops returns all operations.
-func Ops() []Op {
-	all := make([]Op, len(opSpecs))
-	for i := range all {
-		all[i] = Op(i)
-	}
-	return all
-}
+func Ops() []Op { return valuesBelow[Op](len(opSpecs)) }
 
 // ParseOp returns the operation of a name, such as "sum".
 func ParseOp(name string) (Op, error) {
-	for _, o := range Ops() {
-		if o.String() == name {
-			return o, nil
-		}
-	}
-	return 0, unknown("operation", name, Ops())
+	return parse("operation", name, Ops(), func(o string) bool { return o == name })
 }
 
 func (o Op) valid() bool { return int(o) < len(opSpecs) }

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,7 +22,7 @@ import (
 // are made, also on several streams and in graphs.
 //
 // The first call of a kind, type, operation and algorithm, which the count decides on, prepares what
-// these need, for which it waits for the other ranks. Others only queue; see [Runner.Load]. After an ErrTimeout of a first call all may
+// these need, for which it waits for the other ranks. Others only queue; see [Runner.Load] and [Runner.DoContext]. After an ErrTimeout of a first call all may
 // make it again if none has queued it: else the group fails, with an error of kind ErrInvalid or ErrTimeout. Calls may
 // be captured. What a graph holds is done when it is launched, in the order of the
 // launches. A launch is an error once a buffer of its calls was closed.
@@ -44,14 +45,14 @@ func (r *Runner) AllReduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t T
 // Do makes the call of c's Kind, as the method of that name: with c's Type and Count, and with its Op and Root
 // where the kind has such. The rest of c counts nothing. See [Runner.AllReduce].
 func (r *Runner) Do(s *gpu.Stream, out, in *gpu.Buffer, c Call) error {
-	key := callKey{kind: c.Kind, typ: c.Type, count: c.Count}
-	if c.Kind.Reduces() {
-		key.op = c.Op
-	}
-	if c.Kind.Rooted() {
-		key.root = c.Root
-	}
-	return r.call(s, out, in, key)
+	return r.call(s, out, in, c.key())
+}
+
+// DoContext is Do with a context, which ends what the first such call waits for, as the context of [Runner.Load] does.
+// After an error of the context on any rank, all make the call again if none has queued it, as after an ErrTimeout. Calls
+// that only queue do not look at it.
+func (r *Runner) DoContext(ctx context.Context, s *gpu.Stream, out, in *gpu.Buffer, c Call) error {
+	return r.callContext(ctx, s, out, in, c.key())
 }
 
 // AllGather concatenates the first count elements of in of all ranks, in rank order, in
@@ -120,15 +121,8 @@ func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 	var keys []callKey
 	var names []string
 	for _, c := range calls {
-		key := callKey{kind: c.Kind, typ: c.Type, count: c.Count}
-		if c.Kind.Reduces() {
-			key.op = c.Op
-		}
-		if c.Kind.Rooted() {
-			key.root = c.Root
-		}
-		c = key.call()
-		keys, names = append(keys, key), append(names, c.String())
+		keys = append(keys, c.key())
+		names = append(names, c.String())
 	}
 	if err := r.begin("collective: " + name); err != nil {
 		return err
@@ -138,10 +132,7 @@ func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 	if len(mine) > mostText {
 		mine = fmt.Sprintf("%d calls of sum %x", len(calls), sha256.Sum256([]byte(mine)))
 	}
-	return r.prepareTogether(ctx, name, mine, nil, func(ctx context.Context, texts []string) error {
-		if err := r.alike(texts, name); err != nil {
-			return err
-		}
+	return r.prepareTogether(ctx, name, mine, nil, func(ctx context.Context) error {
 		for _, key := range keys {
 			if r.calls[key] != nil {
 				continue
@@ -165,6 +156,18 @@ type callKey struct {
 	op    Op
 	count uint64
 	root  int
+}
+
+// key returns what of a call is the key of one on any buffers.
+func (c *Call) key() callKey {
+	k := callKey{kind: c.Kind, typ: c.Type, count: c.Count}
+	if c.Kind.Reduces() {
+		k.op = c.Op
+	}
+	if c.Kind.Rooted() {
+		k.root = c.Root
+	}
+	return k
 }
 
 func (k callKey) call() Call {
@@ -193,21 +196,24 @@ type anyCall struct {
 	piece     uint64     // bytes of a part that are moved at a time
 	staged    [2]*launch // on stagings, of a piece and of the last one
 
-	in, out *gpu.Buffer // of the call under way
-	from    gpu.Ptr     // the addresses that steps are for
-	to      gpu.Ptr
-	steps   []step
+	from, to gpu.Ptr // the addresses that steps are for
+	steps    []step
 }
 
 // call makes a call on any buffer.
 func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key callKey) error {
+	return r.callContext(context.Background(), s, out, in, key)
+}
+
+// callContext is call with a context for what the first such call waits for.
+func (r *Runner) callContext(ctx context.Context, s *gpu.Stream, out, in *gpu.Buffer, key callKey) error {
 	if r == nil || r.comm == nil {
 		return r.made(key.name())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.calls[key]
-	if c == nil || r.closed.Load() {
+	if c == nil || c.plan.validity.left() || r.closed.Load() {
 		if err := r.usable(key.name()); err != nil {
 			return err
 		}
@@ -216,51 +222,55 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key callKey) error {
 			return wrap(r.comm, key.name(), err)
 		}
 	}
+	if c.inBytes == 0 {
+		in = nil
+	}
+	if c.outBytes == 0 {
+		out = nil
+	}
+	c.sides = append(c.sides[:0], side{in, c.inBytes}, side{out, c.outBytes})
+	defer clear(c.sides)
 	if err := c.check(s, out, in); err != nil {
 		return err
 	}
 	c.matched = false
 	if c.plan == nil {
-		if err := r.ready(s, c); err != nil {
+		if err := r.ready(ctx, s, c); err != nil {
 			return wrap(r.comm, c.op, err)
 		}
 	}
-	if c.inBytes > 0 {
-		c.in = in
-	}
-	if c.outBytes > 0 {
-		c.out = out
-	}
-	c.bind()
-	c.buffers = append(c.buffers[:0], c.in, c.out)
-	err := r.order.do(s, &c.orderedCall)
-	c.in, c.out = nil, nil
-	clear(c.buffers)
-	return err
+	c.bind(in, out)
+	return r.order.do(s, &c.orderedCall)
 }
 
 // ready gets a call its plan.
-func (r *Runner) ready(s *gpu.Stream, c *anyCall) error {
-	if r.plans[c.planKey()] != nil {
-		return r.plan(context.Background(), c)
+func (r *Runner) ready(ctx context.Context, s *gpu.Stream, c *anyCall) error {
+	if r.planOf(c.planKey()) != nil {
+		return r.plan(ctx, c)
 	}
 	c.matched = true
-	return r.first(s, "call of its kind, type, operation and algorithm", ", or call Runner.Load", c.description, func(ctx context.Context) error {
+	return r.first(ctx, s, "call of its kind, type, operation and algorithm", ", or call Runner.Load", c.description, func(ctx context.Context) error {
 		return r.plan(ctx, c)
 	})
 }
 
 // first has a first call compared with the other ranks' before they prepare it. what and or are as for mayWait.
-func (r *Runner) first(s *gpu.Stream, what, or, description string, prepare func(context.Context) error) error {
-	return r.prepareFirst(func(ctx context.Context) error {
-		if err := mayWait(s, what, or); err != nil {
-			return err
-		}
-		if err := r.comm.MatchCall("the first " + description); err != nil {
-			return err
-		}
-		return prepare(ctx)
-	})
+func (r *Runner) first(ctx context.Context, s *gpu.Stream, what, or, description string, prepare func(context.Context) error) error {
+	if err := mayWait(s, what, or); err != nil {
+		return err
+	}
+	if err := r.comm.MatchCall("the first " + description); err != nil {
+		return err
+	}
+	// Nobody waits before the compiler has begun. Where this works the call is queued, and not made again.
+	last := r.prepared.drop
+	r.prepared.drop = nil
+	err := prepare(r.comm.Internal().Operation(ctx, "make a first call"))
+	if err != nil {
+		err = errors.Join(err, r.prepared.undo())
+	}
+	r.prepared.drop = last
+	return err
 }
 
 // newCall checks a call and chooses its algorithm.
@@ -287,7 +297,7 @@ func (r *Runner) newCall(key callKey) (*anyCall, error) {
 // plan gives a call its plan, and keeps both. The caller holds mu and has found the runner usable. Collective if there
 // is no such plan.
 func (r *Runner) plan(ctx context.Context, c *anyCall) (err error) {
-	p := r.plans[c.planKey()]
+	p := r.planOf(c.planKey())
 	if p == nil {
 		if p, err = r.newPlan(ctx, c); err != nil {
 			return err
@@ -299,12 +309,8 @@ func (r *Runner) plan(ctx context.Context, c *anyCall) (err error) {
 	if len(r.calls) >= mostCalls {
 		clear(r.calls)
 	}
-	r.calls[c.key()] = c
+	r.calls[c.call.key()] = c
 	return nil
-}
-
-func (c *anyCall) key() callKey {
-	return callKey{c.call.Kind, c.call.Type, c.call.Op, c.call.Count, c.call.Root}
 }
 
 // mayWait returns the error of a first call in a capture of other code: it would wait for
@@ -322,7 +328,7 @@ func mayWait(s *gpu.Stream, first, or string) error {
 
 // check returns the error of invalid buffers or an invalid stream.
 func (c *anyCall) check(s *gpu.Stream, out, in *gpu.Buffer) error {
-	if err := c.r.checkSides(s, c.op, [2]side{{in, c.inBytes}, {out, c.outBytes}}); err != nil {
+	if err := c.r.checkSides(s, c.op, c.sides); err != nil {
 		return err
 	}
 	if c.inBytes > 0 && c.outBytes > 0 && overlap(in.Ptr(), c.inBytes, out.Ptr(), c.outBytes) {
