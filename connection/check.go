@@ -33,14 +33,6 @@ func (c *Connection) check(op string, m *registeredmem.Memory, rank int, offset,
 	return nil
 }
 
-// checkWord is check for a word, which must be aligned.
-func (c *Connection) checkWord(op string, m *registeredmem.Memory, rank int, offset uint64) error {
-	if err := c.check(op, m, rank, offset, 8); err != nil {
-		return err
-	}
-	return c.checkAligned(op, m, offset)
-}
-
 // checkAligned returns an error unless the word at an offset of a memory that was checked is
 // aligned.
 func (c *Connection) checkAligned(op string, m *registeredmem.Memory, offset uint64) error {

@@ -70,11 +70,7 @@ type Connection struct {
 	peer      int
 	transport registeredmem.Transports
 	driver    Driver
-	bytes     BytesDriver // nil where the transport has none
-	reads     ReadDriver  // likewise
-	stores    StoreDriver // likewise
-	atomics   AtomicDriver
-	quiet     QuietDriver
+	quiet     QuietDriver // or nil
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
@@ -113,12 +109,9 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: registry.Internal().Trace()}
 	c.path = &native.Path{Registry: registry.Internal().Instance(), Rank: c.rank, Peer: peer, Failed: registry.Internal().Failed()}
-	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
-		c.bytes, c.inline = b, b.InlineLimit()
+	if b, ok := d.(BytesDriver); ok {
+		c.inline = b.InlineLimit()
 	}
-	c.reads, _ = d.(ReadDriver)
-	c.stores, _ = d.(StoreDriver)
-	c.atomics, _ = d.(AtomicDriver)
 	c.quiet, _ = d.(QuietDriver)
 	if transport != registeredmem.CudaIPC {
 		if f, _ := race.Current(); f != nil {
@@ -143,9 +136,7 @@ func (c *Connection) Transport() registeredmem.Transports { return c.transport }
 // Write queues a copy of n bytes. src is this rank's memory, dst the peer's. The
 // bytes at src must stay as they are until a Flush has returned. n may be 0.
 func (c *Connection) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	t := c.Turn()
-	defer t.End()
-	return t.Write(dst, dstOffset, src, srcOffset, n)
+	return c.submit(Operation{Kind: Write, Theirs: dst, Offset: dstOffset, Own: src, OwnOffset: srcOffset, N: n})
 }
 
 // InlineLimit returns the most bytes that WriteBytes takes at a time, the same
@@ -158,9 +149,7 @@ func (c *Connection) InlineLimit() uint64 { return c.inline }
 //
 // Errors: ErrInvalid for more than InlineLimit bytes.
 func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
-	t := c.Turn()
-	defer t.End()
-	return t.WriteBytes(dst, dstOffset, data)
+	return c.submit(Operation{Kind: WriteBytes, Theirs: dst, Offset: dstOffset, N: uint64(len(data)), Data: data})
 }
 
 // Read queues a copy of n bytes of the peer's memory src to this rank's dst, in one
@@ -177,9 +166,7 @@ func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, dat
 // Errors: ErrInvalid for a dst that is closed, also by another goroutine meanwhile;
 // ErrUnsupported where the transport cannot read. All transports of this module can read.
 func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	t := c.Turn()
-	defer t.End()
-	return t.Read(dst, dstOffset, src, srcOffset, n)
+	return c.submit(Operation{Kind: Read, Theirs: src, Offset: srcOffset, Own: dst, OwnOffset: dstOffset, N: n})
 }
 
 // Store queues the store of a value to the peer's 8-byte word at a multiple of 8, in one
@@ -191,9 +178,7 @@ func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *regi
 // Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport
 // cannot store, which those of this module can.
 func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) error {
-	t := c.Turn()
-	defer t.End()
-	return t.Store(dst, dstOffset, value)
+	return c.submit(Operation{Kind: Store, Theirs: dst, Offset: dstOffset, To: value})
 }
 
 // Add queues the addition of a value to the peer's 8-byte word at a multiple of 8, in one
@@ -219,9 +204,7 @@ func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) e
 // Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport has no
 // atomic operations, which those of this module have.
 func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) error {
-	t := c.Turn()
-	defer t.End()
-	return t.Add(dst, dstOffset, value)
+	return c.submit(Operation{Kind: Add, Theirs: dst, Offset: dstOffset, To: value})
 }
 
 // Exchange queues the replacement of the peer's 8-byte word at an offset of theirs by a value,
@@ -234,9 +217,7 @@ func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) err
 //
 // Errors: those of Add; ErrTimeout over InfiniBand if others change the word all the time.
 func (c *Connection) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	t := c.Turn()
-	defer t.End()
-	return t.Exchange(own, ownOffset, theirs, offset, value)
+	return c.submit(Operation{Kind: Exchange, Theirs: theirs, Offset: offset, Own: own, OwnOffset: ownOffset, To: value})
 }
 
 // UpdateAndSync queues the change of the peer's 8-byte word at a multiple of 8
@@ -247,9 +228,7 @@ func (c *Connection) Exchange(own *registeredmem.Memory, ownOffset uint64, their
 //
 // Errors: ErrInvalid for a word that is not aligned, and for a value that falls.
 func (c *Connection) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	t := c.Turn()
-	defer t.End()
-	return t.UpdateAndSync(dst, dstOffset, from, to)
+	return c.submit(Operation{Kind: Update, Theirs: dst, Offset: dstOffset, From: from, To: to})
 }
 
 // Flush waits until all that was queued before is done at the peer, and what was read

@@ -21,15 +21,12 @@ type driver struct {
 	write func(dst, src *registeredmem.Memory) error
 }
 
-func (d *driver) Write(dst *registeredmem.Memory, _ uint64, src *registeredmem.Memory, _, _ uint64) error {
-	return d.write(dst, src)
-}
-func (*driver) Ready(connection.Operations, uint64) bool                   { return true }
-func (*driver) Update(*registeredmem.Memory, uint64, uint64, uint64) error { return nil }
-func (d *driver) NewMark() (connection.DriverMark, error)                  { return d, nil }
-func (*driver) Set() error                                                 { return nil }
-func (*driver) Reached() (bool, error)                                     { return true, nil }
-func (*driver) Close() error                                               { return nil }
+func (d *driver) Submit(o connection.Operation) error     { return d.write(o.Theirs, o.Own) }
+func (*driver) Ready(connection.Kind, uint64) bool        { return true }
+func (d *driver) NewMark() (connection.DriverMark, error) { return d, nil }
+func (*driver) Set() error                                { return nil }
+func (*driver) Reached() (bool, error)                    { return true, nil }
+func (*driver) Close() error                              { return nil }
 
 // rank returns a registry and a memory in it.
 func rank(t *testing.T) (*registeredmem.Registry, *registeredmem.Memory) {

@@ -6,15 +6,52 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Operations are what a caller that must not wait would queue.
-type Operations uint8
+// Kind is what an [Operation] does.
+type Kind uint8
 
-// The operations. Those of which a transport has none are errors, which do not wait.
+// The kinds of operations. A word has 8 bytes and is aligned.
 const (
-	Writes    Operations = iota // a write or store of n bytes, which may be 0, an update or add, and a mark, in this order
-	Reads                       // a read of n bytes and a mark
-	Exchanges                   // an exchange and a mark
+	// Write copies N bytes, more than 0, of Own to Theirs.
+	Write Kind = iota + 1
+	// WriteBytes writes Data, of N bytes, more than 0, which belong to the caller again once Submit returns.
+	WriteBytes
+	// Read copies N bytes, more than 0, of Theirs to Own. It reads what was queued before it has written
+	// there. What is queued after it does not change what it reads, and finds all of it, so that an Update
+	// tells the peer that its memory was read. Of two reads into one place the later one's bytes remain. Its
+	// bytes are here once a mark behind it is reached.
+	Read
+	// Store stores To in a word of Theirs, which is not seen in part where the hardware can.
+	Store
+	// Add adds To to a word of Theirs, as one atomic operation. What is queued after it finds the sum.
+	Add
+	// Exchange replaces a word of Theirs by To, as one atomic operation, and stores what it was in a word of
+	// Own. In the order of operations it is an Add at the peer, and a Read of 8 bytes here.
+	Exchange
+	// Update changes a word of Theirs from From to To, which becomes visible at system scope behind all that
+	// was queued before.
+	Update
 )
+
+// word reports whether operations of the kind are on a word.
+func (k Kind) word() bool { return k >= Store }
+
+// String returns what the kind does, for errors.
+func (k Kind) String() string {
+	names := [...]string{"no operation", "write", "write bytes", "read", "store", "add", "exchange", "update a word"}
+	return names[int(k)%len(names)]
+}
+
+// Operation is what a [Driver] queues.
+type Operation struct {
+	Kind      Kind
+	Theirs    *registeredmem.Memory // the peer's
+	Offset    uint64                // in Theirs
+	Own       *registeredmem.Memory // this rank's
+	OwnOffset uint64
+	N         uint64 // bytes of a write or a read
+	Data      []byte
+	From, To  uint64
+}
 
 // Driver is what a transport does for one connection. The [Connection] has
 // checked the arguments: memories are of the right rank and registry, open and
@@ -24,22 +61,18 @@ const (
 // A memory that is closed meanwhile waits for the call, but not beyond its registry's
 // timeout, nor if the group fails: then a driver finds it closed, which is ErrInvalid.
 //
-// Write, Update, WriteBytes, Read, Store, Add, Exchange and DriverMark.Set queue. They are called by one
-// goroutine at a time, and what they queue takes effect at the peer in the order
-// of the calls. They wait only where a queue is full, or for the peer where their order
-// cannot be had otherwise. All other methods may be called at any time; but for Close,
+// Submit and DriverMark.Set queue. They are called by one goroutine at a time, and what they queue takes
+// effect at the peer in the order of the calls. They wait only where a queue is full, or for the peer where
+// their order cannot be had otherwise. All other methods may be called at any time; but for Close,
 // none of them waits, not even for a call that waits.
 type Driver interface {
-	// Ready reports whether operations would be queued without waiting. It is called in turn with the
-	// methods that queue. Once the transport has failed or is closed, it reports true.
-	Ready(o Operations, n uint64) bool
+	// Submit queues an operation. Of a kind that the transport does not have it is ErrUnsupported.
+	Submit(o Operation) error
 
-	// Write queues a copy of n bytes, more than 0.
-	Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
-
-	// Update queues the change of an 8-byte word, whose value becomes visible at
-	// system scope behind all that was queued before.
-	Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error
+	// Ready reports whether an operation of a kind, of n bytes, an update behind it and a mark would be
+	// queued without waiting. It is called in turn with the methods that queue. Once the transport has failed
+	// or is closed, and for a kind that it does not have, it reports true.
+	Ready(k Kind, n uint64) bool
 
 	// NewMark returns a mark, which the connection sets many times.
 	NewMark() (DriverMark, error)
@@ -54,48 +87,9 @@ type Driver interface {
 type BytesDriver interface {
 	Driver
 
-	// InlineLimit returns the most bytes that WriteBytes takes, the same each time, or
-	// 0 if WriteBytes cannot be used.
+	// InlineLimit returns the most bytes that a WriteBytes has, the same each time, or
+	// 0 if there is none.
 	InlineLimit() uint64
-
-	// WriteBytes queues a write of data, at least 1 byte. data belongs to the
-	// caller again once it returns.
-	WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error
-}
-
-// ReadDriver is a Driver that also copies from the peer's memory.
-type ReadDriver interface {
-	Driver
-
-	// Read queues a copy of n bytes, more than 0, of the peer's memory into this rank's.
-	// It reads what was queued before it has written there. What is queued after it does not
-	// change what it reads, and finds all of it, so that an Update tells the peer that its
-	// memory was read. Of two reads into one place the later one's bytes remain. Its bytes
-	// are here once a mark behind it is reached.
-	Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
-}
-
-// StoreDriver is a Driver that also stores values.
-type StoreDriver interface {
-	Driver
-
-	// Store queues the store of an 8-byte word, which is not seen in part where the hardware
-	// can.
-	Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error
-}
-
-// AtomicDriver is a Driver that also changes words of the peer's depending on what they are.
-type AtomicDriver interface {
-	Driver
-
-	// Add queues the addition of a value to an 8-byte word, as one atomic operation. What is queued
-	// after it finds the sum.
-	Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error
-
-	// Exchange queues the replacement of an 8-byte word of the peer's, as one atomic operation,
-	// and the store of what it was to a word of this rank's. In the order of operations it is an
-	// Add at the peer, and a Read of 8 bytes here.
-	Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error
 }
 
 // QuietDriver is a Driver that may copy for a while yet once it has failed: nothing takes back

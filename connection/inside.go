@@ -6,7 +6,7 @@ import (
 )
 
 // Internal is for packages of this module.
-func (c *Connection) Internal() inside.Connection[Turn, Operations] { return connectionInside{c} }
+func (c *Connection) Internal() inside.Connection[Operation, Kind, Mark] { return connectionInside{c} }
 
 type connectionInside struct{ *Connection }
 
@@ -35,21 +35,20 @@ func (c connectionInside) Explained(err error) error {
 	return err
 }
 
-func (c connectionInside) TryTurn(o Operations, n uint64) (Turn, bool) {
-	if o == Reads && c.reads == nil || o == Exchanges && c.atomics == nil {
-		o, n = Writes, 0 // it is an error
-	}
+func (c connectionInside) Turn() inside.Turn[Operation, Mark] { return c.turn() }
+
+func (c connectionInside) TryTurn(k Kind, n uint64) (inside.Turn[Operation, Mark], bool) {
 	if !c.turns.try() {
-		return Turn{}, false
+		return nil, false
 	}
 	t := c.begin()
-	if !c.driver.Ready(o, n) {
+	if !c.driver.Ready(k, n) {
 		t.End()
-		return Turn{}, false
+		return nil, false
 	}
 	return t, true
 }
 
-func (c connectionInside) Later(f func(Turn)) {
+func (c connectionInside) Later(f func(inside.Turn[Operation, Mark])) {
 	c.turns.later(func() { f(c.begin()) })
 }

@@ -36,7 +36,7 @@ type marks struct {
 // Mark queues a mark behind all that was queued before, for a caller that
 // cannot wait in Flush. It waits only where the transport's queue is full.
 func (c *Connection) Mark() (Mark, error) {
-	t := c.Turn()
+	t := c.turn()
 	defer t.End()
 	return t.Mark()
 }

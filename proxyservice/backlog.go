@@ -41,17 +41,12 @@ func (p *Proxy) move(r *run, j *job) error {
 }
 
 // tryTurn takes a turn in which what a job asks for does not wait, if there is one.
-func (l *link) tryTurn(j *job) (connection.Turn, bool) {
-	c := l.Connection.Internal()
-	switch kind := j.trigger.kind; {
-	case kind&C.PROXY_EXCHANGE == C.PROXY_EXCHANGE:
-		return c.TryTurn(connection.Exchanges, 0)
-	case kind&C.PROXY_GET != 0:
-		return c.TryTurn(connection.Reads, uint64(j.trigger.c))
-	case kind&(C.PROXY_PUT|C.PROXY_STORE) != 0 && kind&C.PROXY_ATOMIC == 0:
-		return c.TryTurn(connection.Writes, uint64(j.trigger.c))
+func (l *link) tryTurn(j *job) (turn, bool) {
+	kind, n := kindOf(j), uint64(j.trigger.c)
+	if kind == connection.Update || kind == connection.Add || kind == connection.Exchange {
+		n = 0
 	}
-	return c.TryTurn(connection.Writes, 0)
+	return l.Connection.Internal().TryTurn(kind, n)
 }
 
 // payloadOf returns the bytes that came with a trigger, in the ring.
@@ -68,7 +63,7 @@ func (p *Proxy) postpone(r *run, l *link, j *job) {
 	l.waiting.Add(1)
 	p.waiting.Add(1)
 	late, payload := *j, bytes.Clone(payloadOf(j))
-	l.Connection.Internal().Later(func(turn connection.Turn) {
+	l.Connection.Internal().Later(func(turn turn) {
 		defer runtime.KeepAlive(p) // the counts lie in C, and go with it
 		if !r.over() {
 			if err := p.moved(p.tables.Load(), turn, &late, payload); err != nil {

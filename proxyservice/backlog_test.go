@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -44,10 +45,10 @@ func newSlow() *slow {
 }
 
 // Ready reports false for an exchange, which always waits for the peer, as over InfiniBand.
-func (d *slow) Ready(o connection.Operations, _ uint64) bool {
+func (d *slow) Ready(k connection.Kind, _ uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return o != connection.Exchanges && (d.released || d.queued+2 <= slowRoom)
+	return k != connection.Exchange && (d.released || d.queued+2 <= slowRoom)
 }
 
 func (d *slow) add(format string, args ...any) error {
@@ -64,32 +65,26 @@ func (d *slow) add(format string, args ...any) error {
 	return nil
 }
 
-func (d *slow) Write(_ *registeredmem.Memory, dst uint64, _ *registeredmem.Memory, src, n uint64) error {
-	return d.add("put %d to %d from %d", n, dst, src)
+func (d *slow) Submit(o connection.Operation) error {
+	switch o.Kind {
+	case connection.WriteBytes:
+		return d.add("put %x to %d", o.Data, o.Offset)
+	case connection.Update:
+		return d.add("from %d to %d", o.From, o.To)
+	case connection.Add:
+		return d.add("add %d to %d", o.To, o.Offset)
+	case connection.Exchange:
+		d.mu.Lock()
+		for !d.released {
+			d.changed.Wait()
+		}
+		d.mu.Unlock()
+		return d.add("exchange %d for %d into %d", o.Offset, o.To, o.OwnOffset)
+	}
+	return d.add("put %d to %d from %d", o.N, o.Offset, o.OwnOffset)
 }
 
 func (d *slow) InlineLimit() uint64 { return 64 }
-
-func (d *slow) WriteBytes(_ *registeredmem.Memory, dst uint64, data []byte) error {
-	return d.add("put %x to %d", data, dst)
-}
-
-func (d *slow) Update(_ *registeredmem.Memory, _ uint64, from, to uint64) error {
-	return d.add("from %d to %d", from, to)
-}
-
-func (d *slow) Add(_ *registeredmem.Memory, dst, value uint64) error {
-	return d.add("add %d to %d", value, dst)
-}
-
-func (d *slow) Exchange(_ *registeredmem.Memory, own uint64, _ *registeredmem.Memory, dst, value uint64) error {
-	d.mu.Lock()
-	for !d.released {
-		d.changed.Wait()
-	}
-	d.mu.Unlock()
-	return d.add("exchange %d for %d into %d", dst, value, own)
-}
 
 func (d *slow) NewMark() (connection.DriverMark, error) { return &slowMark{d}, nil }
 
@@ -331,7 +326,9 @@ func TestHandlerAndBacklog(t *testing.T) {
 	var dst *registeredmem.Memory
 	done := make(chan error, 1)
 	ranks := newFarPair(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
-		conn.Internal().Later(func(turn connection.Turn) { done <- turn.WriteBytes(dst, 0, []byte{1, 2, 3}) })
+		conn.Internal().Later(func(turn inside.Turn[connection.Operation, connection.Mark]) {
+			done <- turn.Do(connection.Operation{Kind: connection.WriteBytes, Theirs: dst, N: 3, Data: []byte{1, 2, 3}})
+		})
 		return nil
 	}})
 	d := newDuo(t, ranks, 4096)

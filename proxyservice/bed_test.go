@@ -147,45 +147,28 @@ type idle struct {
 	queue                                          *native.Queue // may be nil
 }
 
-func (*idle) Ready(connection.Operations, uint64) bool { return true }
+func (*idle) Ready(connection.Kind, uint64) bool { return true }
 
-func (d *idle) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
-	d.writes++
-	return nil
-}
-
-func (d *idle) Read(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
-	d.reads++
-	return nil
-}
-
-func (d *idle) Store(*registeredmem.Memory, uint64, uint64) error {
-	d.stores++
-	return nil
-}
-
-func (d *idle) Add(*registeredmem.Memory, uint64, uint64) error {
-	d.atomics++
-	return nil
-}
-
-func (d *idle) Exchange(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
-	d.atomics++
+func (d *idle) Submit(o connection.Operation) error {
+	switch o.Kind {
+	case connection.Read:
+		d.reads++
+	case connection.Store:
+		d.stores++
+	case connection.Add, connection.Exchange:
+		d.atomics++
+	case connection.Update:
+		d.updates++
+	case connection.WriteBytes:
+		d.wrote = append(d.wrote[:0], o.Data...)
+		fallthrough
+	default:
+		d.writes++
+	}
 	return nil
 }
 
 func (*idle) InlineLimit() uint64 { return 64 }
-
-func (d *idle) WriteBytes(_ *registeredmem.Memory, _ uint64, data []byte) error {
-	d.writes++
-	d.wrote = append(d.wrote[:0], data...)
-	return nil
-}
-
-func (d *idle) Update(*registeredmem.Memory, uint64, uint64, uint64) error {
-	d.updates++
-	return nil
-}
 
 func (d *idle) NewMark() (connection.DriverMark, error) { return d, nil }
 

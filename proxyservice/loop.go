@@ -105,7 +105,7 @@ func (l *loop) addConnection(conn *connection.Connection, done, taken *atomic.Ui
 
 // addPort adds the next port, of a connection. A thread in C can signal its
 // semaphore where it can use the connection and the peer's memory.
-func (l *loop) addPort(connection int, s inside.Semaphore) {
+func (l *loop) addPort(connection int, s inside.Semaphore[turn]) {
 	c := (*C.proxy_connection)(C.proxy_table_get(&l.c.tables.connections, C.uint64_t(connection)))
 	port := C.proxy_port{connection: c, where: C.uint64_t(native.WhereOf(s.Channel, int(s.Rank)))}
 	if c.queue != nil && s.Peer != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/relay"
@@ -241,10 +242,10 @@ func TestPlaceIsKept(t *testing.T) {
 	o := hostOnly
 	o.Handler = func(_ context.Context, x fifo.Trigger) error {
 		late.Add(1)
-		r.conn.Internal().Later(func(turn connection.Turn) {
+		r.conn.Internal().Later(func(turn inside.Turn[connection.Operation, connection.Mark]) {
 			defer late.Done()
 			time.Sleep(time.Millisecond)
-			if err := turn.Write(dst, 4*(x.A+1), zeros, 0, 4); err != nil {
+			if err := turn.Do(connection.Operation{Kind: connection.Write, Theirs: dst, Offset: 4 * (x.A + 1), Own: zeros, N: 4}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -633,7 +634,7 @@ func newParked(t *testing.T) (*rank, *faked, *channel.PortChannel) {
 // is posted all the same, as who has the turn may wait for the peer's answer to it.
 func TestParkedBehindTurn(t *testing.T) {
 	r, conn, c := newParked(t)
-	turn := conn.conn.Turn()
+	turn := conn.conn.Internal().Turn()
 	result := r.alloc(t, 4)
 	r.launch(t, "act", 1, 1, c.Handle(), int32(flush), uint64(0), uint64(0), uint64(0), 1, result)
 	eventually(t, "the flush waits for the turn", func() bool { return r.service.Snapshot().Deferred == 1 })

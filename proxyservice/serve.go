@@ -4,13 +4,13 @@ package proxyservice
 import "C"
 
 import (
-	"cmp"
 	"sync"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -66,6 +66,7 @@ func (l *link) forget() {
 type port struct {
 	*link
 	semaphore *semaphore.Host2Device
+	signal    func(turn) (uint64, error)
 	name      string // for errors
 }
 
@@ -74,23 +75,21 @@ func (p port) wrap(j *job, what string, err error) error {
 	return mscclgo.Errorf(mscclgo.KindOf(err), what, "channel %s: %w", p.name, err).At(mscclgo.NoRank, p.semaphore.Peer())
 }
 
+// turn is the right to queue on a connection.
+type turn = inside.Turn[connection.Operation, connection.Mark]
+
 // move does what a request asks for, in the turn of its connection. payload are the bytes
 // that came with it. It allocates nothing.
-func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
+func (t *tables) move(turn turn, j *job, payload []byte) error {
 	p := t.ports[j.trigger.detail]
 	p.Connection.Internal().Path().Asked = race.Asked{Place: uint32(j.place), Known: uint32(j.known)}
-	if j.trigger.kind&C.PROXY_PUT != 0 {
-		if err := t.put(turn, j, payload); err != nil {
-			return p.wrap(j, "put", err)
-		}
-	}
-	if what := otherThanPut(j); what != "" {
-		if err := t.other(what, turn, j); err != nil {
+	if what := nameOf(j); what != "" {
+		if err := turn.Do(t.operation(j, payload)); err != nil {
 			return p.wrap(j, what, err)
 		}
 	}
 	if j.trigger.kind&C.PROXY_SIGNAL != 0 {
-		if err := p.semaphore.SignalIn(turn); err != nil {
+		if _, err := p.signal(turn); err != nil {
 			return p.wrap(j, "signal", err)
 		}
 	}
@@ -106,41 +105,51 @@ func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 	return nil
 }
 
-// otherThanPut returns the name of what a request other than a put asks to be done to a memory,
-// or "".
-func otherThanPut(j *job) string {
-	switch j.trigger.kind & (C.PROXY_EXCHANGE | C.PROXY_ADD) {
-	case C.PROXY_GET:
-		return "get"
-	case C.PROXY_STORE:
-		return "store"
-	case C.PROXY_ADD:
-		return "add"
-	case C.PROXY_EXCHANGE:
-		return "exchange"
+// kindOf returns what a request asks to be done to a memory, or an update if it asks for nothing.
+func kindOf(j *job) connection.Kind {
+	switch kind := j.trigger.kind; {
+	case kind&C.PROXY_EXCHANGE == C.PROXY_EXCHANGE:
+		return connection.Exchange
+	case kind&C.PROXY_ADD == C.PROXY_ADD:
+		return connection.Add
+	case kind&C.PROXY_GET != 0:
+		return connection.Read
+	case kind&C.PROXY_STORE != 0:
+		return connection.Store
+	case kind&C.PROXY_PUT == 0:
+		return connection.Update
+	case j.payload != nil:
+		return connection.WriteBytes
 	}
-	return ""
+	return connection.Write
 }
 
-func (t *tables) other(what string, turn connection.Turn, j *job) error {
-	dst, offset := t.memories[j.dst], uint64(j.dst_offset)
-	switch what {
-	case "get":
-		return turn.Read(dst, offset, t.memories[j.src], uint64(j.src_offset), uint64(j.trigger.c))
-	case "store":
-		return turn.Store(dst, offset, uint64(j.trigger.b))
-	case "add":
-		return turn.Add(dst, offset, uint64(j.trigger.b))
-	}
-	return turn.Exchange(t.memories[j.src], uint64(j.src_offset), dst, offset, uint64(j.trigger.c))
+// nameOf returns the name that kernels have for that, or "".
+func nameOf(j *job) string {
+	return [...]string{
+		connection.Write: "put", connection.WriteBytes: "put", connection.Read: "get", connection.Store: "store",
+		connection.Add: "add", connection.Exchange: "exchange", connection.Update: "",
+	}[kindOf(j)]
 }
 
-func (t *tables) put(turn connection.Turn, j *job, payload []byte) error {
-	dst, offset, bytes := t.memories[j.dst], uint64(j.dst_offset), uint64(j.trigger.c)
-	if j.payload != nil {
-		return turn.WriteBytes(dst, offset, payload)
+// operation returns what a request asks to be done to a memory.
+func (t *tables) operation(j *job, payload []byte) connection.Operation {
+	o := connection.Operation{Kind: kindOf(j), Theirs: t.memories[j.dst], Offset: uint64(j.dst_offset)}
+	if o.Kind == connection.Write || o.Kind == connection.Read || o.Kind == connection.Exchange {
+		o.Own, o.OwnOffset = t.memories[j.src], uint64(j.src_offset)
 	}
-	return turn.Write(dst, offset, t.memories[j.src], uint64(j.src_offset), bytes)
+	switch o.Kind {
+	case connection.Read:
+		o.Theirs, o.Offset, o.Own, o.OwnOffset = o.Own, o.OwnOffset, o.Theirs, o.Offset
+		fallthrough
+	case connection.Write, connection.WriteBytes:
+		o.N, o.Data = uint64(j.trigger.c), payload
+	case connection.Store, connection.Add:
+		o.To = uint64(j.trigger.b)
+	case connection.Exchange:
+		o.To = uint64(j.trigger.c)
+	}
+	return o
 }
 
 // reached reports whether the oldest flush that the loop tracks as Go's is done.
@@ -168,13 +177,13 @@ func (t *tables) wrong(j *job) error {
 	case C.PROXY_BAD_FIELD:
 		err := invalid("decode", "a memory's id is above 65535, an offset or the size is 2^48 or more, or a store or an add is not of 8 bytes")
 		if number := uint64(j.trigger.detail); number < uint64(len(t.ports)) {
-			return t.ports[number].wrap(j, cmp.Or(otherThanPut(j), "put"), err)
+			return t.ports[number].wrap(j, nameOf(j), err)
 		}
 		return err
 	case C.PROXY_NO_PORT:
 		return invalid("find the channel", "no channel has number %d, the service has %d", j.trigger.detail, len(t.ports))
 	}
-	what, to, from := cmp.Or(otherThanPut(j), "put"), "the peer's", "this rank's"
+	what, to, from := nameOf(j), "the peer's", "this rank's"
 	if what == "get" {
 		to, from = from, to
 	}

@@ -278,7 +278,7 @@ func (s *ProxyService) addSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 	if s.naming != nil && info.Channel != 0 {
 		name = s.naming(info.Channel)
 	}
-	s.known.ports = append(s.known.ports, port{link: l, semaphore: sem, name: name})
+	s.known.ports = append(s.known.ports, port{link: l, semaphore: sem, signal: info.Signal, name: name})
 	s.publish()
 	s.loop.addPort(l.number, info)
 	return id, nil

@@ -12,7 +12,6 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // plugged is an idle driver that takes nothing until it is opened.
@@ -23,10 +22,10 @@ type plugged struct {
 	ready atomic.Bool
 }
 
-func (d *plugged) NativeQueue() *native.Queue               { return d.queue.Queue }
-func (d *plugged) Ready(connection.Operations, uint64) bool { return d.ready.Load() }
+func (d *plugged) NativeQueue() *native.Queue         { return d.queue.Queue }
+func (d *plugged) Ready(connection.Kind, uint64) bool { return d.ready.Load() }
 
-func (d *plugged) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
+func (d *plugged) Submit(connection.Operation) error {
 	<-d.open
 	return nil
 }

@@ -4,7 +4,6 @@ package proxyservice
 import "C"
 
 import (
-	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -17,7 +16,7 @@ func (p *Proxy) traceTo(t *native.Trace) {
 }
 
 // moved is tables.move, which it adds to the trace.
-func (p *Proxy) moved(t *tables, turn connection.Turn, j *job, payload []byte) error {
+func (p *Proxy) moved(t *tables, turn turn, j *job, payload []byte) error {
 	if p.trace == nil {
 		return t.move(turn, j, payload)
 	}

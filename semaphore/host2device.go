@@ -76,7 +76,7 @@ func (s *Host2Device) Signal() error {
 	if trace != nil {
 		start = native.Now()
 	}
-	t := s.conn.Turn()
+	t := s.conn.Internal().Turn()
 	defer t.End()
 	number, err := s.signalIn(t)
 	if err != nil || trace == nil {
@@ -89,16 +89,14 @@ func (s *Host2Device) Signal() error {
 	return nil
 }
 
-// SignalIn is Signal for a goroutine that has the turn of the semaphore's connection.
-func (s *Host2Device) SignalIn(t connection.Turn) error {
-	_, err := s.signalIn(t)
-	return err
-}
+// turn is the right to queue on a connection.
+type turn = inside.Turn[connection.Operation, connection.Mark]
 
-// signalIn is SignalIn, and returns the signal's number.
-func (s *Host2Device) signalIn(t connection.Turn) (number uint64, err error) {
+// signalIn is Signal for a goroutine that has the turn of the semaphore's connection. It returns the signal's
+// number.
+func (s *Host2Device) signalIn(t turn) (number uint64, err error) {
 	sent := s.sent.Claim()
-	if err := t.UpdateAndSync(s.peer, s.peerOffset+fromHost, sent, sent+1); err != nil {
+	if err := t.Do(connection.Operation{Kind: connection.Update, Theirs: s.peer, Offset: s.peerOffset + fromHost, From: sent, To: sent + 1}); err != nil {
 		s.sent.Release(sent)
 		return 0, err
 	}
@@ -107,9 +105,10 @@ func (s *Host2Device) signalIn(t connection.Turn) (number uint64, err error) {
 }
 
 // Internal is for packages of this module.
-func (s *Host2Device) Internal() inside.Semaphore {
-	return inside.Semaphore{
-		Sent: s.sent, Peer: s.peer.Internal().Range(), Offset: s.peerOffset + fromHost,
+func (s *Host2Device) Internal() inside.Semaphore[turn] {
+	return inside.Semaphore[turn]{
+		Signal: s.signalIn,
+		Sent:   s.sent, Peer: s.peer.Internal().Range(), Offset: s.peerOffset + fromHost,
 		Channel: s.watch.Channel, Rank: s.watch.Peer, State: uint64(s.state()), PeerSent: uint64(s.peerSent()),
 	}
 }

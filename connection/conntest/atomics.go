@@ -318,13 +318,13 @@ func testExchangeTurns(t *testing.T, p *pair) {
 	old := p.a.memory(t, device, 8)
 	n := uint64(0)
 	take := turnsOf(t, "an exchange", func() (bool, error) {
-		turn, ok := c.Internal().TryTurn(connection.Exchanges, 0)
+		turn, ok := c.Internal().TryTurn(connection.Exchange, 0)
 		if !ok {
 			return false, nil
 		}
 		defer turn.End()
 		n++
-		err := turn.Exchange(old, 0, dst, 0, n)
+		err := turn.Do(connection.Operation{Kind: connection.Exchange, Theirs: dst, Own: old, To: n})
 		if err == nil {
 			_, err = turn.Mark()
 		}

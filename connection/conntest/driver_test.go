@@ -80,7 +80,7 @@ func (d *driver) add(o op, data []byte) error {
 	return nil
 }
 
-func (d *driver) Ready(connection.Operations, uint64) bool {
+func (d *driver) Ready(connection.Kind, uint64) bool {
 	if d.fault == "eager" {
 		return true
 	}
@@ -89,7 +89,25 @@ func (d *driver) Ready(connection.Operations, uint64) bool {
 	return d.dead || d.closed || d.queued-d.done+2 <= uint64(len(d.ring)) && d.fault != "shy"
 }
 
-func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+func (d *driver) Submit(o connection.Operation) error {
+	switch o.Kind {
+	case connection.Write:
+		return d.write(o.Theirs, o.Offset, o.Own, o.OwnOffset, o.N)
+	case connection.WriteBytes:
+		return d.add(op{dst: o.Theirs.Buffer().HostBytes()[o.Offset : o.Offset+o.N]}, o.Data)
+	case connection.Read:
+		return d.read(o.Own, o.OwnOffset, o.Theirs, o.Offset, o.N)
+	case connection.Store:
+		return d.store(o.Theirs, o.Offset, o.To)
+	case connection.Add:
+		return d.increase(o.Theirs, o.Offset, o.To)
+	case connection.Exchange:
+		return d.exchange(o.Own, o.OwnOffset, o.Theirs, o.Offset, o.To)
+	}
+	return d.update(o.Theirs, o.Offset, o.To)
+}
+
+func (d *driver) write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	switch d.fault {
 	case "short":
 		n--
@@ -118,7 +136,7 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 // lateness is how late the fault "late" is: longer than a test takes to look on a busy machine.
 const lateness = 2 * time.Millisecond
 
-func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+func (d *driver) read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	switch d.fault {
 	case "short":
 		n--
@@ -140,11 +158,7 @@ func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *register
 
 func (d *driver) InlineLimit() uint64 { return 100 }
 
-func (d *driver) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
-	return d.add(op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+uint64(len(data))]}, data)
-}
-
-func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint64) error {
+func (d *driver) update(dst *registeredmem.Memory, dstOffset, to uint64) error {
 	o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], update: true, value: to, torn: d.fault == "tear"}
 	if d.fault == "narrow" {
 		o.value &= 1<<32 - 1
@@ -156,16 +170,16 @@ func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint6
 	return d.add(o, nil)
 }
 
-func (d *driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+func (d *driver) store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
 	if d.fault == "late" {
 		o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], update: true, value: value}
 		time.AfterFunc(lateness, o.do)
 		return nil
 	}
-	return d.Update(dst, dstOffset, 0, value)
+	return d.update(dst, dstOffset, value)
 }
 
-func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+func (d *driver) increase(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
 	o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], change: add, value: value, split: d.fault == "split"}
 	switch d.fault {
 	case "narrow":
@@ -185,7 +199,7 @@ func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 	return d.add(o, nil)
 }
 
-func (d *driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+func (d *driver) exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
 	o := op{
 		dst: theirs.Buffer().HostBytes()[offset : offset+8], src: own.Buffer().HostBytes()[ownOffset : ownOffset+8],
 		change: exchange, value: value, split: d.fault == "split", late: d.fault == "tardy",

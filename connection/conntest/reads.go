@@ -313,12 +313,12 @@ func testReadTurns(t *testing.T, p *pair) {
 	}
 	p.flush(t)
 	takeTurns(t, p, "to read", turnsOf(t, "a read", func() (bool, error) {
-		turn, ok := c.Internal().TryTurn(connection.Reads, 64)
+		turn, ok := c.Internal().TryTurn(connection.Read, 64)
 		if !ok {
 			return false, nil
 		}
 		defer turn.End()
-		err := turn.Read(dst, 0, src, 0, 64)
+		err := turn.Do(connection.Operation{Kind: connection.Read, Theirs: src, Own: dst, N: 64})
 		if err == nil {
 			_, err = turn.Mark()
 		}

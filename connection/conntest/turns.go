@@ -31,15 +31,15 @@ func testTurns(t *testing.T, p *pair) {
 		t.Helper()
 		var err error
 		if !soon(func() {
-			turn, took := c.Internal().TryTurn(connection.Writes, 64)
+			turn, took := c.Internal().TryTurn(connection.Write, 64)
 			if ok = took; !took {
 				return
 			}
 			defer turn.End()
-			if err = turn.Write(dst, 0, src, 0, 64); err != nil {
+			if err = turn.Do(connection.Operation{Kind: connection.Write, Theirs: dst, Own: src, N: 64}); err != nil {
 				return
 			}
-			if err = turn.UpdateAndSync(toWords, 0, n, n+1); err != nil {
+			if err = turn.Do(connection.Operation{Kind: connection.Update, Theirs: toWords, From: n, To: n + 1}); err != nil {
 				return
 			}
 			_, err = turn.Mark()
@@ -166,7 +166,7 @@ func testFull(t *testing.T, p *pair, dst, src *registeredmem.Memory) {
 	for range 100 {
 		if !soon(func() {
 			m.Done()
-			if turn, ok := c.Internal().TryTurn(connection.Writes, 0); ok {
+			if turn, ok := c.Internal().TryTurn(connection.Write, 0); ok {
 				turn.End()
 			}
 		}) {

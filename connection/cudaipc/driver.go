@@ -40,49 +40,33 @@ func newDriver(device *gpu.Device, timeout time.Duration, storeValues bool) (*dr
 
 // Ready reports whether an update would find room in the ring of words. Of the stream's
 // own queue, which this rank's device empties whatever the peer does, it knows nothing.
-func (d *driver) Ready(o connection.Operations, _ uint64) bool {
-	return o != connection.Writes || d.words == nil || d.words.ready()
+func (d *driver) Ready(k connection.Kind, _ uint64) bool {
+	return k == connection.Read || k == connection.Exchange || d.words == nil || d.words.ready()
 }
 
-// Write queues a copy on the stream.
-func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	return d.stream.Copy(dst.Buffer(), dstOffset, src.Buffer(), srcOffset, n)
-}
-
-// Read queues a copy on the stream, which this rank's device makes.
-func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	return d.Write(dst, dstOffset, src, srcOffset, n)
-}
-
-// Update queues the store of a value on the stream, which the stream makes
-// visible at system scope after all its copies (cuStreamWriteValue64 without
-// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
-func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint64) error {
+// Submit queues an operation on the stream. A value is made visible at system scope after all copies
+// (cuStreamWriteValue64 without CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER). An atomic operation, and a copy
+// from the peer, this rank's device makes.
+func (d *driver) Submit(o connection.Operation) error {
+	theirs := o.Theirs.Buffer()
+	switch o.Kind {
+	case connection.Write:
+		return d.stream.Copy(theirs, o.Offset, o.Own.Buffer(), o.OwnOffset, o.N)
+	case connection.Read:
+		return d.stream.Copy(o.Own.Buffer(), o.OwnOffset, theirs, o.Offset, o.N)
+	case connection.Add, connection.Exchange:
+		if err := canUpdate(o.Theirs); err != nil {
+			return err
+		}
+		if o.Kind == connection.Add {
+			return d.stream.Add64(theirs, o.Offset, o.To)
+		}
+		return d.stream.Exchange64(theirs, o.Offset, o.To, o.Own.Buffer(), o.OwnOffset)
+	}
 	if d.words != nil {
-		return d.words.write(dst.Buffer(), dstOffset, to)
+		return d.words.write(theirs, o.Offset, o.To)
 	}
-	return d.stream.WriteValue64(dst.Buffer(), dstOffset, to)
-}
-
-// Store queues the store of a value on the stream, as Update does.
-func (d *driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	return d.Update(dst, dstOffset, 0, value)
-}
-
-// Add queues the addition on the stream, unless it would not be atomic.
-func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	if err := canUpdate(dst); err != nil {
-		return err
-	}
-	return d.stream.Add64(dst.Buffer(), dstOffset, value)
-}
-
-// Exchange queues the exchange on the stream, unless it would not be atomic.
-func (d *driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	if err := canUpdate(theirs); err != nil {
-		return err
-	}
-	return d.stream.Exchange64(theirs.Buffer(), offset, value, own.Buffer(), ownOffset)
+	return d.stream.WriteValue64(theirs, o.Offset, o.To)
 }
 
 // canUpdate returns an error unless this rank's device makes atomic operations in a memory of

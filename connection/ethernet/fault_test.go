@@ -429,7 +429,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"outside": {
 			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
-				return a.d.WriteBytes(dst, 1<<30, []byte{1})
+				return a.d.Submit(connection.Operation{Kind: connection.WriteBytes, Theirs: dst, Offset: 1 << 30, N: 1, Data: []byte{1}})
 			}, nil,
 			"it lies outside the memory", "which has 16777216",
 		},

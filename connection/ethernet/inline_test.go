@@ -44,7 +44,7 @@ func TestBytesOutliveTheirPlace(t *testing.T) {
 	c.PeerInstance = a.t.rank.Instance
 	queue := func(data string) {
 		t.Helper()
-		if err := c.WriteBytes(dst, 0, []byte(data)); err != nil {
+		if err := c.Submit(connection.Operation{Kind: connection.WriteBytes, Theirs: dst, N: uint64(len(data)), Data: []byte(data)}); err != nil {
 			t.Fatal(err)
 		}
 	}

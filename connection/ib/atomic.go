@@ -11,11 +11,9 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Add posts a fetch-and-add, in the order of writes, or a message for the peer's process.
-func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+// add posts a fetch-and-add, in the order of writes, or a message for the peer's process.
+func (c *conn) add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
 	const op = "ib: add"
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	k, err := c.remoteWord(op, dst, dstOffset)
 	if err != nil {
 		return err
@@ -38,12 +36,10 @@ func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) er
 	return err
 }
 
-// Exchange waits for all that was posted before, and then until the card has swapped the word
+// exchange waits for all that was posted before, and then until the card has swapped the word
 // for the value, or the peer's process has, and stores what it was.
-func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+func (c *conn) exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
 	const op = "ib: exchange"
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	k, err := c.remoteWord(op, theirs, offset)
 	if err != nil {
 		return err

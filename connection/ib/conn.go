@@ -89,16 +89,16 @@ func (c *conn) start() error {
 // another queue pair has requests under way, which the write might overlap; and where an
 // update may have to follow a read. Only the first use of another kind of memory may wait
 // all the same.
-func (c *conn) Ready(o connection.Operations, n uint64) bool {
+func (c *conn) Ready(k connection.Kind, n uint64) bool {
 	const op = "ib: look for room"
 	c.mu.Lock() // its holder does not wait: only the turn's owner would
 	defer c.mu.Unlock()
 	switch {
 	case c.usable(op) != nil:
 		return true
-	case o == connection.Exchanges:
+	case k == connection.Exchange:
 		return false
-	case o == connection.Reads:
+	case k == connection.Read:
 		return c.readyToRead(op, n)
 	case len(c.remotes) == 0:
 		return false // what kinds of memory there are is not known
@@ -139,11 +139,28 @@ func (c *conn) Ready(o connection.Operations, n uint64) bool {
 	return !c.toDevices || c.adds && !c.toHosts
 }
 
-// Write posts RDMA writes. Large ones are spread over all queue pairs.
-func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	const op = "ib: write"
+// Submit posts what an operation takes.
+func (c *conn) Submit(o connection.Operation) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	switch o.Kind {
+	case connection.Write:
+		return c.write(o.Theirs, o.Offset, o.Own, o.OwnOffset, o.N)
+	case connection.Read:
+		return c.read(o.Own, o.OwnOffset, o.Theirs, o.Offset, o.N)
+	case connection.Store:
+		return c.store(o.Theirs, o.Offset, o.To)
+	case connection.Add:
+		return c.add(o.Theirs, o.Offset, o.To)
+	case connection.Exchange:
+		return c.exchange(o.Own, o.OwnOffset, o.Theirs, o.Offset, o.To)
+	}
+	return c.update(o.Theirs, o.Offset, o.From, o.To)
+}
+
+// write posts RDMA writes. Large ones are spread over all queue pairs.
+func (c *conn) write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	const op = "ib: write"
 	to, err := c.remote(op, dst)
 	if err != nil {
 		return err
@@ -175,11 +192,9 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 	return nil
 }
 
-// Update posts a fetch-and-add, or a message with the value for the peer's process.
-func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+// update posts a fetch-and-add, or a message with the value for the peer's process.
+func (c *conn) update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
 	const op = "ib: update a word"
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	k, err := c.remoteWord(op, dst, dstOffset)
 	if err != nil {
 		return err

@@ -239,7 +239,7 @@ func TestParkedInC(t *testing.T) {
 			t.Errorf("%s returns %d", what, rc)
 		}
 	}
-	if d.Ready(connection.Writes, 8) {
+	if d.Ready(connection.Write, 8) {
 		t.Error("Go is told that it need not wait")
 	}
 	if got := first.posted - before; got != 1 || p.word() != 0 {
@@ -282,7 +282,7 @@ func TestMarkedInC(t *testing.T) {
 	r.Mark = 1
 	p.must(r, nativetest.Pending)
 	second.mayPass()
-	if !d.Ready(connection.Writes, 8) {
+	if !d.Ready(connection.Write, 8) {
 		t.Error("nothing waits, and there is room")
 	}
 	before := first.posted
@@ -381,8 +381,10 @@ func orderInC(t *testing.T, p *port, n, rounds uint64) {
 		case 0, nativetest.Pending:
 			inC++
 		case nativetest.Busy:
-			turn := p.a.conn.Turn()
-			err := errors.Join(turn.Write(p.to, 0, p.from, 0, n), turn.UpdateAndSync(p.to, p.to.Size()-8, p.sent, p.sent+1))
+			turn := p.a.conn.Internal().Turn()
+			err := errors.Join(
+				turn.Do(connection.Operation{Kind: connection.Write, Theirs: p.to, Own: p.from, N: n}),
+				turn.Do(connection.Operation{Kind: connection.Update, Theirs: p.to, Offset: p.to.Size() - 8, From: p.sent, To: p.sent + 1}))
 			turn.End()
 			if err != nil {
 				t.Fatal(err)

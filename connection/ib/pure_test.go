@@ -97,7 +97,7 @@ func TestReady(t *testing.T) {
 		max, bytes uint64
 		ready      bool
 	}{{1 << 20, 11 << 20, true}, {1 << 20, 11<<20 + 1, false}, {1 << 30, 11 << 30, true}, {1 << 30, 64 << 20, true}, {1 << 16, 1 << 20, false}} {
-		if c := newUnconnected(t, 16, w.max); c.Ready(connection.Writes, w.bytes) != w.ready {
+		if c := newUnconnected(t, 16, w.max); c.Ready(connection.Write, w.bytes) != w.ready {
 			t.Errorf("a write of %d bytes, at most %d a request: ready is %v", w.bytes, w.max, !w.ready)
 		}
 	}

@@ -32,14 +32,12 @@ func (c *conn) readyToRead(op string, n uint64) bool {
 	return c.pieces(n, true)+others <= uint64(first.room())
 }
 
-// Read posts RDMA reads on the first queue pair, which has made all updates. Writes of other
+// read posts RDMA reads on the first queue pair, which has made all updates. Writes of other
 // queue pairs that it overlaps, and those that still send what it overwrites here, are done
 // first. Updates behind it wait for its end, as do writes that it overlaps, since only a
 // fence would order a read with what follows it.
-func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+func (c *conn) read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	const op = "ib: read"
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	from, err := c.remote(op, src)
 	if err != nil {
 		return err

@@ -5,12 +5,10 @@ import "C"
 
 import "github.com/mscclgo/mscclgo/registeredmem"
 
-// Store posts an RDMA write of the value, in the order of writes. Cards write 8 aligned bytes
+// store posts an RDMA write of the value, in the order of writes. Cards write 8 aligned bytes
 // whole, in one transaction of PCI Express. Soft-RoCE copies them one by one.
-func (c *conn) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+func (c *conn) store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
 	const op = "ib: store"
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	k, err := c.remoteWord(op, dst, dstOffset)
 	if err != nil {
 		return err

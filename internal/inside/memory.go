@@ -53,8 +53,21 @@ type Memory interface {
 	Owner() uint64
 }
 
-// Connection is the inside of a *connection.Connection. T is its Turn, and O its Operations.
-type Connection[T, O any] interface {
+// Turn is the right to queue on a connection, which one goroutine has at a time: what
+// it queues is done in that order, with nothing of others in between; over CUDA IPC a trigger
+// that a proxy took just before may be. The goroutine must not call the connection's own methods that queue
+// before End. O is connection.Operation, and M connection.Mark.
+type Turn[O, M any] interface {
+	// Do queues an operation, with the errors of the connection's methods.
+	Do(o O) error
+	// Mark is Mark of the connection.
+	Mark() (M, error)
+	// End ends the turn.
+	End()
+}
+
+// Connection is the inside of a *connection.Connection. K is connection.Kind; see Turn for O and M.
+type Connection[O, K, M any] interface {
 	// Path returns the connection to threads in C, the same each time. Closing the connection
 	// closes the queue, before it waits for what is queued.
 	Path() *native.Path
@@ -66,12 +79,15 @@ type Connection[T, O any] interface {
 	Explain(f func(error) error)
 	// Explained returns an error as the methods of the connection return one of its transport.
 	Explained(err error) error
-	// TryTurn takes the turn if nobody has it or waits for it and operations, of n bytes, would not wait in it.
-	// Otherwise it reports false. It does not wait itself. What a failed transport refuses does not wait.
-	TryTurn(o O, n uint64) (turn T, ok bool)
+	// Turn waits for the turn. Turns come in the order in which they were asked for.
+	Turn() Turn[O, M]
+	// TryTurn takes the turn if nobody has it or waits for it and an operation of a kind, of n bytes, an update
+	// behind it and a mark would not wait in it. Otherwise it reports false. It does not wait itself. What a
+	// failed transport refuses does not wait.
+	TryTurn(kind K, n uint64) (turn Turn[O, M], ok bool)
 	// Later has f called with the turn, behind all that have or await it now, by a goroutine of the
 	// connection's, which ends it then. It does not wait.
-	Later(f func(turn T))
+	Later(f func(turn Turn[O, M]))
 }
 
 // Ethernet is the inside of a *ethernet.Transport.
@@ -91,10 +107,13 @@ type Ring interface {
 }
 
 // Semaphore is the inside of a *semaphore.Host2Device: what threads in C need to signal it, and a port channel.
-type Semaphore struct {
+// T is a Turn.
+type Semaphore[T any] struct {
 	Sent   *native.Count // claimed while the value after it is stored
 	Peer   *native.Range // the peer's memory, or nil where it was closed
 	Offset uint64        // in Peer, of the word that counts the host's signals
+
+	Signal func(turn T) (number uint64, err error) // is Signal in a turn of the connection, and returns the signal's number
 
 	Channel, Rank uint32 // the channel's number and the peer, as its Watch has them
 

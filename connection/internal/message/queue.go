@@ -108,68 +108,43 @@ func (q *Queue) Sent() {
 	q.Changed.Broadcast()
 }
 
-// Ready reports whether the queue has room for one operation, or for two with an update. A mark needs none.
-func (q *Queue) Ready(o connection.Operations, _ uint64) bool {
-	n, k := uint64(1), Read
-	if o == connection.Writes {
-		n, k = 2, Update
-	}
-	q.end.Mu.Lock()
-	defer q.end.Mu.Unlock()
-	return q.end.Err != nil || q.Queued.Load()-q.Taken <= Depth-n && !q.carrier.Full(k)
+// kinds are the kinds of a connection's operations. A store is done as an update is.
+var kinds = [...]Kind{
+	connection.Write: Data, connection.WriteBytes: Data, connection.Read: Read, connection.Store: Update,
+	connection.Add: Add, connection.Exchange: Exchange, connection.Update: Update,
 }
 
-// Write queues the sending of n bytes.
-func (q *Queue) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	from := src.Buffer()
-	if from == nil { // it was closed meanwhile
-		return mscclgo.Errorf(mscclgo.ErrInvalid, q.end.rank.Name+": find the bytes", "%v is closed", src)
-	}
-	return q.add(dst, Op{Kind: Data, Offset: dstOffset, N: n, Src: from, SrcOffset: srcOffset})
+// Ready reports whether the queue has room for two operations. A mark needs none.
+func (q *Queue) Ready(k connection.Kind, _ uint64) bool {
+	q.end.Mu.Lock()
+	defer q.end.Mu.Unlock()
+	return q.end.Err != nil || q.Queued.Load()-q.Taken <= Depth-2 && !q.carrier.Full(kinds[k])
 }
 
 // InlineLimit returns 4 KiB.
 func (q *Queue) InlineLimit() uint64 { return inlineLimit }
 
-// WriteBytes queues the sending of data, of which the queue keeps a copy.
-func (q *Queue) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
-	return q.add(dst, Op{Kind: Data, Offset: dstOffset, N: uint64(len(data)), Data: data})
-}
-
-// Update queues the sending of a word's new value, which the peer stores behind
-// all that was queued before.
-func (q *Queue) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	return q.add(dst, Op{Kind: Update, Offset: dstOffset, From: from, To: to})
-}
-
-// Store queues the sending of a word's value, as Update does.
-func (q *Queue) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	return q.Update(dst, dstOffset, 0, value)
-}
-
-// Add queues the sending of what is to be added to a word.
-func (q *Queue) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	return q.add(dst, Op{Kind: Add, Offset: dstOffset, To: value})
-}
-
-// Read queues a request that the peer's transport answers. What is queued behind it is
-// sent when the answer is here, unless it is a read too.
-func (q *Queue) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	into, err := q.end.rank.place(dst, dstOffset, n, false)
-	if err != nil {
-		return err
+// Submit queues an operation, with a copy of its data. A read and an exchange are requests that the peer's
+// transport answers. What is queued behind one is sent when the answer is here, unless it is a read too.
+func (q *Queue) Submit(o connection.Operation) error {
+	m := Op{Kind: kinds[o.Kind], Offset: o.Offset, N: o.N, Data: o.Data, From: o.From, To: o.To}
+	switch o.Kind {
+	case connection.Write:
+		if m.Src, m.SrcOffset = o.Own.Buffer(), o.OwnOffset; m.Src == nil { // it was closed meanwhile
+			return mscclgo.Errorf(mscclgo.ErrInvalid, q.end.rank.Name+": find the bytes", "%v is closed", o.Own)
+		}
+	case connection.Exchange, connection.Read:
+		word := o.Kind == connection.Exchange
+		if word {
+			m.N = 8
+		}
+		into, err := q.end.rank.place(o.Own, o.OwnOffset, m.N, word)
+		if err != nil {
+			return err
+		}
+		m.Into, m.IntoOffset = into, o.OwnOffset
 	}
-	return q.add(src, Op{Kind: Read, Offset: srcOffset, N: n, Into: into, IntoOffset: dstOffset})
-}
-
-// Exchange queues a request that the peer's transport answers with what the word was. It is sent when the reads
-// before it are answered.
-func (q *Queue) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	into, err := q.end.rank.place(own, ownOffset, 8, true)
-	if err != nil {
-		return err
-	}
-	return q.add(theirs, Op{Kind: Exchange, Offset: offset, N: 8, To: value, Into: into, IntoOffset: ownOffset})
+	return q.add(o.Theirs, m)
 }
 
 // add adds an operation on a memory of the peer's, with a copy of its data, to the queue. It waits while the

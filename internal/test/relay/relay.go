@@ -36,42 +36,14 @@ func New(t testing.TB, reg *registeredmem.Registry, peer int, conn *connection.C
 func (r *Driver) Calls() int { return int(r.calls.Load()) }
 
 // Ready reports true: the tests put no more on the other connection than it takes.
-func (r *Driver) Ready(connection.Operations, uint64) bool { return true }
+func (r *Driver) Ready(connection.Kind, uint64) bool { return true }
 
-// Write writes over the other connection.
-func (r *Driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+// Submit does an operation over the other connection.
+func (r *Driver) Submit(o connection.Operation) error {
 	r.calls.Add(1)
-	return r.conn.Write(dst, dstOffset, src, srcOffset, n)
-}
-
-// Read reads over the other connection.
-func (r *Driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	r.calls.Add(1)
-	return r.conn.Read(dst, dstOffset, src, srcOffset, n)
-}
-
-// Store stores over the other connection.
-func (r *Driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	r.calls.Add(1)
-	return r.conn.Store(dst, dstOffset, value)
-}
-
-// Add adds over the other connection.
-func (r *Driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
-	r.calls.Add(1)
-	return r.conn.Add(dst, dstOffset, value)
-}
-
-// Exchange exchanges over the other connection.
-func (r *Driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
-	r.calls.Add(1)
-	return r.conn.Exchange(own, ownOffset, theirs, offset, value)
-}
-
-// Update updates over the other connection.
-func (r *Driver) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	r.calls.Add(1)
-	return r.conn.UpdateAndSync(dst, dstOffset, from, to)
+	turn := r.conn.Internal().Turn()
+	defer turn.End()
+	return turn.Do(o)
 }
 
 // NewMark returns a mark on the other connection.

@@ -10,26 +10,17 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Driver is what the tests use of one.
-type Driver interface {
-	connection.Driver
-	connection.ReadDriver
-	connection.AtomicDriver
-}
-
 // ClosedMeanwhile closes a memory of this rank and has the driver of c use it, with a memory of
 // the peer: the driver finds closed what the front of a connection may have found open.
-func ClosedMeanwhile(t *testing.T, c *connection.Connection, d Driver, own, theirs *registeredmem.Memory) {
+func ClosedMeanwhile(t *testing.T, c *connection.Connection, d connection.Driver, own, theirs *registeredmem.Memory) {
 	t.Helper()
 	if err := own.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range map[string]error{
-		"write":    d.Write(theirs, 0, own, 0, 8),
-		"read":     d.Read(own, 0, theirs, 0, 8),
-		"exchange": d.Exchange(own, 0, theirs, 0, 1),
-	} {
-		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, own.String()+" is closed") })
+	for kind, n := range map[connection.Kind]uint64{connection.Write: 8, connection.Read: 8, connection.Exchange: 0} {
+		t.Run(kind.String(), func(t *testing.T) {
+			testerr.Expect(t, d.Submit(connection.Operation{Kind: kind, Theirs: theirs, Own: own, N: n, To: 1}), mscclgo.ErrInvalid, own.String()+" is closed")
+		})
 	}
 	if err := c.Flush(t.Context()); err != nil {
 		t.Error(err)
