@@ -295,7 +295,7 @@ func (c *Communicator) Abort(err error) {
 // failed; ErrInvalid for a nil stream.
 func (c *Communicator) Synchronize(ctx context.Context, s *gpu.Stream) error {
 	if s == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: synchronize", "the stream is nil").At(c.Rank(), mscclgo.NoRank)
+		return c.invalid("communicator: synchronize", "the stream is nil")
 	}
 	return c.explain(s.Synchronize(ctx))
 }

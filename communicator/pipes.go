@@ -701,14 +701,9 @@ func (p *Pipes) Close() error {
 		errs = append(errs, conn.Close())
 	}
 	for _, e := range p.ends {
-		if e.pipe != nil {
-			errs = append(errs, e.pipe.Close())
-		}
+		errs = append(errs, e.pipe.Close())
 	}
-	errs = append(errs, p.sems.close())
-	if p.own != nil {
-		errs = append(errs, p.own.Close())
-	}
+	errs = append(errs, p.sems.close(), p.own.Close())
 	if p.taken.size > 0 {
 		p.sems.c.pipes.give(p.taken)
 	}

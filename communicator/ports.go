@@ -79,7 +79,7 @@ type PortChannelOptions struct {
 	Name string
 	// OnStream has the channels take operations on streams too, by [PortChannels.OnStream]. The
 	// kernels for these are compiled, or found in the cache of package devicecode, and loaded
-	// when the channels are made.
+	// when the communicator's first such channels are made.
 	OnStream bool
 	// Peers are the ranks to make channels to; nil means all, this one included.
 	// Each of them must name this rank among its Peers.

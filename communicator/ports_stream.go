@@ -189,7 +189,7 @@ func (s StreamPort) check(kernel string, args []uint64) error {
 		return err
 	}
 	if !slices.Contains(p.Ranks, s.rank) {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, what, "the channels lead to the ranks %v, not to rank %d", p.Ranks, s.rank).At(c.Rank(), mscclgo.NoRank)
+		return c.invalid(what, "the channels lead to the ranks %v, not to rank %d", p.Ranks, s.rank)
 	}
 	switch {
 	case s.channel < 0 || s.channel >= p.sems.perPeer:

@@ -68,7 +68,7 @@ func (c *Communicator) shareAt(ctx context.Context, k *call, buf *gpu.Buffer, fa
 	}
 	all, err := k.collect(ctx, description, failed)
 	if err != nil {
-		return nil, errors.Join(err, closeMemory(mine))
+		return nil, errors.Join(err, mine.Close())
 	}
 	p := &PeerMemory{Memories: make([]*registeredmem.Memory, c.Size()), c: c, own: buf, at: make([]gpu.Ptr, c.Size()), more: new(moreAddresses)}
 	imports, cancel := c.bounded(ctx)
@@ -84,7 +84,7 @@ func (c *Communicator) shareAt(ctx context.Context, k *call, buf *gpu.Buffer, fa
 		}
 	}
 	if err := k.agree(ctx, err); err != nil {
-		return nil, errors.Join(err, p.Close(), closeMemory(mine))
+		return nil, errors.Join(err, p.Close(), mine.Close())
 	}
 	return p, nil
 }
@@ -173,7 +173,7 @@ func (p *PeerMemory) Close() error {
 	p.more.close(p.c.private)
 	var errs []error
 	for _, m := range p.Memories {
-		errs = append(errs, closeMemory(m))
+		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -184,11 +184,4 @@ func (m *moreAddresses) close(private *arena) {
 	m.closed = true
 	m.all.free(private)
 	m.local.free(private)
-}
-
-func closeMemory(m *registeredmem.Memory) error {
-	if m == nil {
-		return nil
-	}
-	return m.Close()
 }

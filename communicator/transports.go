@@ -305,7 +305,7 @@ func (c *Communicator) endpoint(peer int) (connection.Endpoint, error) {
 // Errors: ErrInvalid for a peer outside the group.
 func (c *Communicator) Transport(peer int) (registeredmem.Transports, error) {
 	if peer < 0 || peer >= c.Size() {
-		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: transport to a peer", "rank %d is outside a group of %d", peer, c.Size()).At(c.Rank(), mscclgo.NoRank)
+		return 0, c.invalid("communicator: transport to a peer", "rank %d is outside a group of %d", peer, c.Size())
 	}
 	return c.links[peer], nil
 }
