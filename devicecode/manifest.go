@@ -63,7 +63,7 @@ type search struct {
 func manifestKey(j job, headers string) string {
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%q %x %q %q %q %q %t ", j.name, sha256.Sum256(j.source), j.options.Defines, absolutes(j.options.IncludeDirs), j.options.Flags, headers, j.race)
-	fmt.Fprintf(digest, "%s %q ", mscclgo.Version, slices.Concat(compileFlags, describeFlags, raceFlags, raceFlagsOf[false], raceFlagsOf[true], raceLinkFlags, linkFlags))
+	fmt.Fprintf(digest, "%s %q ", mscclgo.Version, slices.Concat(compileFlags, briefFlags, describeFlags, raceFlags, raceFlagsOf[false], raceFlagsOf[true], raceLinkFlags, linkFlags))
 	fmt.Fprintf(digest, "%q ", environment())
 	return "manifest-" + j.arch + "-" + hex.EncodeToString(digest.Sum(nil))
 }
