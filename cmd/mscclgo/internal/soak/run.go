@@ -569,7 +569,7 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 	say := func(rank int, format string, args ...any) {
 		o.wrong = append(o.wrong, fmt.Sprintf("rank %d ", rank)+fmt.Sprintf(format, args...))
 	}
-	failed := 0
+	failed, kinds := 0, map[string][]int{} // of the others' errors
 	for i, p := range ranks {
 		end := p.event("end")
 		if end != nil {
@@ -602,6 +602,9 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		case end == nil:
 			say(i, "ended without a report: %v", p.cmd.ProcessState)
 			continue
+		}
+		if end.Text != "" {
+			kinds[end.Kind] = append(kinds[end.Kind], i)
 		}
 		switch {
 		case r.fault.harmless:
@@ -643,6 +646,9 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 				}
 			}
 		}
+	}
+	if len(kinds) > 1 {
+		o.wrong = append(o.wrong, fmt.Sprintf("the errors are of several kinds, by rank: %v", kinds))
 	}
 	for i, p := range ranks {
 		if text := p.stderr.Bytes(); len(o.wrong) > 0 && !hung[i] && len(text) > 0 {
