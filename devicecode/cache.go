@@ -195,10 +195,14 @@ func (c cache) lock(ctx context.Context, op, key string) (unlock func(), err err
 	if err != nil {
 		return func() {}, nil
 	}
-	unlock = func() { f.Close() }
 	hash := fnv.New64a()
 	hash.Write([]byte(key))
 	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(hash.Sum64() >> 2), Len: 1}
+	unlock = func() {
+		at.Type = unix.F_UNLCK // the file may be open in a child that was forked meanwhile
+		unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at)
+		f.Close()
+	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		switch err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at); err {
 		case unix.EAGAIN, unix.EACCES: // another has it

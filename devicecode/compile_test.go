@@ -353,6 +353,30 @@ func running(pid int) bool {
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))
 }
 
+// TestLockOutlivesNoFork has a child, which was forked while its parent compiled, keep the parent's descriptors.
+func TestLockOutlivesNoFork(t *testing.T) {
+	c, unlock := lockedCache(t)
+	files, _ := filepath.Glob("/proc/self/fd/*")
+	for _, file := range files {
+		if of, _ := os.Readlink(file); of == filepath.Join(c.dir, "lock") {
+			fd, _ := strconv.Atoi(filepath.Base(file))
+			kept, err := syscall.Dup(fd) // shares the description, as a child's descriptor does
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Close(kept)
+		}
+	}
+	unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	unlock, err := c.lock(ctx, "test", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+}
+
 // TestLockHonoursContext waits for a source that another one compiles.
 func TestLockHonoursContext(t *testing.T) {
 	c, unlock := lockedCache(t)
