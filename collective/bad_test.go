@@ -427,6 +427,40 @@ func TestDifferentPrepare(t *testing.T) {
 	})
 }
 
+// TestPrepareFailsOnOne has rank 0 prepare what cannot be. The other aborts the group with the error that it got, in
+// rank 0's name and of the kind of its error.
+func TestPrepareFailsOnOne(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := collective.New(ctx, comm, collective.Options{Scratch: 4 << 10})
+		if err != nil {
+			return err
+		}
+		buffer, err := comm.Device().Alloc(64)
+		if err != nil {
+			return err
+		}
+		m, err := runner.Share(ctx, buffer)
+		if err != nil {
+			return err
+		}
+		call := collective.Call{Kind: collective.AllReduce, Type: collective.F32, Count: 4, In: m, Out: m, InPlace: true}
+		if comm.Rank() == 0 {
+			call.Type = 99
+		}
+		if _, err := runner.Prepare(ctx, call); comm.Rank() == 1 {
+			if mscclgo.KindOf(err) != mscclgo.ErrRemote {
+				t.Errorf("of rank 0's part: %v", err)
+			}
+			comm.Abort(err)
+		}
+		<-comm.Done()
+		if mscclgo.KindOf(comm.Err()) != mscclgo.ErrInvalid {
+			t.Errorf("rank %d: %v", comm.Rank(), comm.Err())
+		}
+		return runner.Close(ctx)
+	})
+}
+
 // TestEveryType reduces and moves elements of each type by each operation, in both ways.
 func TestEveryType(t *testing.T) {
 	detector.SkipKernels(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/topology"
@@ -242,11 +243,9 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 	cut := func(s string, n int) string { return s[:min(len(s), n)] }
 	w := wire.NewWriter(len(mine) + 2*mostName)
 	w.String(cut(name, mostName))
-	w.Bool(failed == nil)
-	if failed != nil {
-		mine = cut(failed.Error(), mostText)
-	}
-	w.String(mine)
+	part := watch.FailedPartOf(failed)
+	w.U8(uint8(part.Kind))
+	w.String(cmp.Or(part.Text, mine))
 	all, err := r.comm.AllGather(ctx, w.Bytes())
 	if err != nil {
 		if r.comm.Err() != nil { // which ended what failed here, perhaps, such as a compiler
@@ -264,13 +263,13 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 		case theirs != cut(name, mostName):
 			return nil, errors.Join(failed, r.because(rank, mscclgo.ErrInvalid, op, "it is in %q; %s", theirs, inOrder))
 		}
-		ok := read.Bool()
+		kind := mscclgo.Kind(read.U8())
 		texts[rank] = read.String(r.mostContent())
 		if err := read.End(); err != nil {
 			return nil, r.because(rank, mscclgo.ErrRemote, op, "its message is malformed: %w", err)
 		}
-		if !ok && failed == nil {
-			failed = r.because(rank, mscclgo.ErrRemote, op, "its part failed: %s", texts[rank])
+		if kind != 0 && failed == nil {
+			failed = r.because(rank, mscclgo.ErrRemote, op, "its part failed: %w", &watch.FailedPart{Kind: kind, Text: texts[rank]})
 		}
 	}
 	return texts, failed

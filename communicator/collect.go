@@ -40,7 +40,6 @@ const (
 	maxContribution = 16 << 20
 	maxGathered     = 64 << 20 // of all ranks together
 	maxName         = 64
-	maxReason       = 4096
 	overhead        = 128 + 2*maxName + watch.MaxText // of a contribution, besides its content
 )
 

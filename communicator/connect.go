@@ -1,7 +1,6 @@
 package communicator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -103,7 +103,7 @@ const lastWords = time.Second
 type meetingMessage struct {
 	from, to uint64 // the numbers of the sender's call and of the receiver's
 	ready    bool   // the sender has done its part, unless it failed
-	failed   string `wire:"4096"` // why it failed, or ""
+	failed   watch.FailedPart
 	content  []byte
 }
 
@@ -115,7 +115,7 @@ func (m *meeting) exchange(ctx context.Context, content []byte, failed error) (t
 	if m.peer == m.c.Rank() {
 		return content, failed
 	}
-	mine := meetingMessage{content: content, failed: reasonOf(failed)}
+	mine := meetingMessage{content: content, failed: watch.FailedPartOf(failed)}
 	theirs, err = m.swap(ctx, mine)
 	if failed != nil {
 		return nil, failed
@@ -144,7 +144,7 @@ func (m *meeting) swap(ctx context.Context, mine meetingMessage) (theirs []byte,
 		}
 		if !in.ready && in.to == m.mine {
 			m.met = true
-			return theirs, m.partFailed(in)
+			return theirs, m.peerFailed(in.failed)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func (m *meeting) part(ctx context.Context, do func(context.Context) error) erro
 	ended := make(chan error, 1)
 	go func() {
 		err := m.await(listening)
-		if errors.Is(err, errPeerFailed) {
+		if watch.OfFailedPart(err) {
 			cancel(err)
 		}
 		ended <- err
@@ -172,7 +172,7 @@ func (m *meeting) part(ctx context.Context, do func(context.Context) error) erro
 	if errors.Is(failed, mscclgo.ErrRemote) {
 		m.c.awaitNews() // a peer that has heard of a failure, or whose part failed, closes its sockets
 	}
-	if why := context.Cause(doing); failed != nil && errors.Is(why, errPeerFailed) {
+	if why := context.Cause(doing); failed != nil && watch.OfFailedPart(why) {
 		failed = why
 	} else {
 		failed = m.ready(ctx, failed)
@@ -206,7 +206,7 @@ func (m *meeting) ready(ctx context.Context, failed error) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
 	}
-	return errors.Join(failed, m.unfinished(m.send(ctx, meetingMessage{ready: true, failed: reasonOf(failed)})))
+	return errors.Join(failed, m.unfinished(m.send(ctx, meetingMessage{ready: true, failed: watch.FailedPartOf(failed)})))
 }
 
 // unfinished returns the error of a rank that has done its part and does not hear that the peer has, else nil.
@@ -221,9 +221,9 @@ func (m *meeting) unfinished(err error) error {
 func (m *meeting) done(in meetingMessage) (over bool, err error) {
 	switch {
 	case in.from != m.theirs:
-		err = mscclgo.Errorf(mscclgo.ErrRemote, m.op, "%w, and it calls %s again", errPeerFailed, m.name).At(m.c.Rank(), m.peer)
+		err = m.peerFailed(watch.FailedPart{Kind: mscclgo.ErrRemote, Text: "it calls " + m.name + " again"})
 	case in.ready && in.to == m.mine:
-		err = m.partFailed(in)
+		err = m.peerFailed(in.failed)
 	default:
 		return false, nil
 	}
@@ -243,24 +243,12 @@ func (m *meeting) resume(ctx context.Context) error {
 	return m.await(ctx)
 }
 
-// errPeerFailed is in the errors of calls of two ranks in which the peer's part failed.
-var errPeerFailed = errors.New("its part failed")
-
-// partFailed returns the error of a message of a peer whose part failed, else nil.
-func (m *meeting) partFailed(in meetingMessage) error {
-	if in.failed == "" {
+// peerFailed returns the error of a peer's part that failed, else nil.
+func (m *meeting) peerFailed(part watch.FailedPart) error {
+	if part.Kind == 0 {
 		return nil
 	}
-	return mscclgo.Errorf(mscclgo.ErrRemote, m.op, "%w: %s", errPeerFailed, in.failed).At(m.c.Rank(), m.peer)
-}
-
-// reasonOf returns what a rank tells its peer of an error, "" for nil.
-func reasonOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	s := cmp.Or(err.Error(), "an error without a text")
-	return s[:min(len(s), maxReason)]
+	return mscclgo.Errorf(mscclgo.ErrRemote, m.op, "its part failed: %w", &part).At(m.c.Rank(), m.peer)
 }
 
 func (m *meeting) send(ctx context.Context, out meetingMessage) error {

@@ -7,6 +7,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/watch"
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // dial is a connection of a collective call to make.
@@ -32,6 +34,8 @@ func (c *Communicator) dial(ctx context.Context, k *call, d *dial) (*connection.
 	return conn, err
 }
 
+var partWire = wire.For[watch.FailedPart]()
+
 // unlessDialFails returns a context that ends with ctx, and when a lower rank, by which this one waits to be dialled in
 // the call, tells that it cannot. The function ends it, and returns what that rank said.
 func (k *call) unlessDialFails(ctx context.Context, lower int) (taking context.Context, end func() error) {
@@ -47,7 +51,11 @@ func (k *call) unlessDialFails(ctx context.Context, lower int) (taking context.C
 			said <- nil
 			return
 		}
-		said <- k.errorf(mscclgo.ErrRemote, lower, "%w: %s", errPeerFailed, b)
+		part, err := partWire.Unmarshal(b)
+		if err != nil {
+			part = watch.FailedPartOf(err)
+		}
+		said <- k.errorf(mscclgo.ErrRemote, lower, "its part failed: %w", &part)
 		cancel()
 	}()
 	return taking, func() error {
@@ -83,7 +91,8 @@ func (c *Communicator) connectInVain(ctx context.Context, k *call, dials []dial)
 			if conn == nil {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 				defer cancel()
-				c.boot.Send(ctx, d.rank, dialTag+k.number(), []byte(reasonOf(d.err))) // of a failure that rank hears itself
+				part := watch.FailedPartOf(d.err)
+				c.boot.Send(ctx, d.rank, dialTag+k.number(), partWire.Marshal(&part)) // of a failure that rank hears itself
 				return
 			}
 			mu.Lock()

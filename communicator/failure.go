@@ -259,7 +259,8 @@ func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
 // Abort fails the group with err: waits in kernels of all ranks end as aborted, and calls on all
 // ranks return an error with err's text. It names the Peer of an ErrTimeout or ErrRemote as the rank
-// to blame, and otherwise this rank. Its kind is err's on all ranks, or ErrAborted if err is no Error.
+// to blame, and otherwise this rank. Its kind is err's on all ranks, or ErrAborted if err is no Error. Where a rank's part of
+// a call failed, by which others got an ErrRemote, its kind is that rank's, whoever calls Abort.
 // A group that has failed keeps its first error. On a closed communicator Abort does nothing.
 //
 // err may be an error of another group of this rank, whose ranks have other numbers: its Peer is
@@ -282,7 +283,7 @@ func (c *Communicator) Abort(err error) {
 		}
 		c.failure.failBy(culprit, ours)
 	} else {
-		c.failure.fail(mscclgo.Errorf(kind, op, "%w", err).At(c.Rank(), mscclgo.NoRank))
+		c.failure.fail(mscclgo.Errorf(kind, op, "%w", err).At(c.Rank(), watch.FactOf(err, c.Rank(), c.Size()).Peer()))
 	}
 }
 

@@ -3,6 +3,7 @@ package communicator_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
 // soon is within what a failure must be known and waits must have ended, on a busy
@@ -181,6 +183,60 @@ func TestAbort(t *testing.T) {
 		failing(t, rank, errs[rank], mscclgo.ErrAborted, "rank 1 failed", "the disk is full")
 		if err := all[rank].want(aborted); err != nil {
 			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// TestOneKindWhoeverAborts has rank 0's part of a call fail. One of the ranks aborts the group with the error that it got
+// of the call: on both the group's error names rank 0, and is of the kind of what failed there.
+func TestOneKindWhoeverAborts(t *testing.T) {
+	full := mscclgo.Errorf(mscclgo.ErrSystem, "communicator: fail", "no room").At(0, mscclgo.NoRank)
+	for name, fail := range map[string]func([]*communicator.Communicator, int) error{
+		"share": func(comms []*communicator.Communicator, rank int) error {
+			b, err := comms[rank].Device().Alloc(64)
+			if err != nil {
+				return err
+			}
+			if rank == 0 {
+				b.Close()
+			}
+			_, err = comms[rank].Share(t.Context(), b)
+			return err
+		},
+		"connect": func(comms []*communicator.Communicator, rank int) error {
+			if rank == 0 {
+				return communicator.ConnectHalf(t.Context(), comms[0], 1, 5, full)
+			}
+			_, err := comms[rank].Connect(t.Context(), 0, 5)
+			return err
+		},
+		"dial": func(comms []*communicator.Communicator, rank int) error {
+			if rank == 0 {
+				communicator.FailDials(comms[0], full)
+			}
+			s, err := comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{})
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			_, err = comms[rank].PortChannels(t.Context(), s, upload(t, comms[rank].Device(), 0, 64), communicator.PortChannelOptions{})
+			return err
+		},
+	} {
+		for aborts := range 2 {
+			t.Run(fmt.Sprint(name, " rank ", aborts), func(t *testing.T) {
+				comms := group(t, 2, overEthernet())
+				errs := outcomes(t, 2, func(rank int) error { return fail(comms, rank) })
+				failing(t, 1, errs[1], mscclgo.ErrRemote, "its part failed")
+				comms[aborts].Abort(errs[aborts])
+				for rank, c := range comms {
+					<-c.Done()
+					var got *mscclgo.Error
+					if want := mscclgo.KindOf(errs[0]); !errors.As(c.Err(), &got) || got.Kind != want || want == mscclgo.ErrRemote || rank == 1 && got.Peer != 0 {
+						t.Errorf("rank %d: %v; want %v of rank 0", rank, c.Err(), want)
+					}
+				}
+			})
 		}
 	}
 }

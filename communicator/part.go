@@ -31,11 +31,11 @@ func (k *call) partFailed(mine error, parts []*watch.Fact) error {
 		culprit := watch.Origin(rank, parts)
 		switch culprit {
 		case rank:
-			return k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", part.Text)
+			return k.errorf(mscclgo.ErrRemote, rank, "its part failed: %w", &watch.FailedPart{Kind: part.Kind, Text: part.Text})
 		case self:
 			culprit = mscclgo.NoRank
 		}
-		return k.errorf(mscclgo.ErrRemote, culprit, "rank %d's part failed: %s", rank, part.Text)
+		return k.errorf(mscclgo.ErrRemote, culprit, "rank %d's part failed: %w", rank, &watch.FailedPart{Kind: part.Kind, Text: part.Text})
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
+	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -160,7 +161,7 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 	if resumes {
 		err = l.attempt(ctx, d, d.unfinished)
 	}
-	if !resumes || errors.Is(err, errPeerFailed) { // which opens them anew
+	if !resumes || watch.OfFailedPart(err) { // which opens them anew
 		h := &opening{q: l.part(rank), m: newMeeting(c, "Open", op, rank, l.tag, maxContribution)}
 		h.m.missing = "it does not open its pipes to and from this rank; each of the two names the other in Open, which takes several ranks"
 		err = l.attempt(ctx, d, h)
@@ -194,7 +195,7 @@ func (l *lazyPipes) attempt(ctx context.Context, d *turns, h *opening) error {
 	switch {
 	case err == nil:
 		h.q.unreserve()
-	case goesOn && !errors.Is(err, errPeerFailed):
+	case goesOn && !watch.OfFailedPart(err):
 		d.unfinished = h
 	default:
 		err = errors.Join(err, h.close())
@@ -255,7 +256,7 @@ func (p *Pipes) meet(ctx context.Context, lazy *lazyPipes, m *meeting) (goesOn b
 		joined = err == nil
 		return err
 	})
-	return joined && !errors.Is(err, errPeerFailed), err
+	return joined && !watch.OfFailedPart(err), err
 }
 
 // join makes this rank's ends by the offer of the one peer.
@@ -433,5 +434,5 @@ func (c *Communicator) turnedAway(ctx context.Context, rank int, q inquiry) {
 	defer cancel()
 	m := newMeeting(c, "Open", openOp(rank), rank, q.tag, maxContribution)
 	m.theirs = q.number
-	m.send(ctx, meetingMessage{failed: "its pipes are closed"}) // a rank that has left does not wait
+	m.send(ctx, meetingMessage{failed: watch.FailedPart{Kind: mscclgo.ErrRemote, Text: "its pipes are closed"}}) // a rank that has left does not wait
 }

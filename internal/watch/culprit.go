@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/mscclgo/mscclgo"
@@ -44,9 +45,36 @@ func Other(err error) bool {
 	return errors.Is(err, mscclgo.ErrRemote) || errors.As(err, &by)
 }
 
-// KindOr returns the kind that a failure has on all ranks: the kind of the cause's Error, or otherwise if the cause has
-// none.
+// FailedPart is in an error of a call that fails on a rank because another's part of it has failed: what that rank told. It
+// may fail the group with its own error meanwhile, and this rank with this one, so that these have one kind.
+type FailedPart struct {
+	Kind mscclgo.Kind // 0 if it has not failed
+	Text string       `wire:"4096"`
+}
+
+func (p *FailedPart) Error() string { return p.Text }
+
+// FailedPartOf returns what a rank whose part has failed tells, or that it has not, for nil.
+func FailedPartOf(err error) (p FailedPart) {
+	if err != nil {
+		text := cmp.Or(err.Error(), "an error without a text")
+		p = FailedPart{KindOr(err, mscclgo.ErrSystem), text[:min(len(text), maxReason)]}
+	}
+	return p
+}
+
+// OfFailedPart reports whether an error is of a call that failed because another's part of it has failed.
+func OfFailedPart(err error) bool {
+	p := (*FailedPart)(nil)
+	return errors.As(err, &p)
+}
+
+// KindOr returns the kind that a failure has on all ranks: the kind of the cause's Error, or of the part of a call that
+// has failed, or otherwise if the cause has none.
 func KindOr(cause error, otherwise mscclgo.Kind) mscclgo.Kind {
+	if p := (*FailedPart)(nil); errors.As(cause, &p) {
+		return p.Kind
+	}
 	if e := (*mscclgo.Error)(nil); errors.As(cause, &e) {
 		return e.Kind
 	}

@@ -47,7 +47,7 @@ func Blamed(rank, culprit int, cause error) Fact {
 
 // FactOf is the fact of an error on a rank of a group of so many. A peer beyond these is of another group.
 func FactOf(err error, rank, size int) Fact {
-	f := Fact{Rank: rank, Kind: mscclgo.KindOf(err), Text: err.Error(), Cause: err}
+	f := Fact{Rank: rank, Kind: KindOr(err, mscclgo.ErrSystem), Text: err.Error(), Cause: err}
 	if peer := Culprit(err, rank); peer != rank && peer >= 0 && peer < size {
 		f.Peers = []int{peer}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -105,7 +106,7 @@ func rank(text string) {
 		end.Text = err.Error()
 		var e *mscclgo.Error
 		if errors.As(err, &e) {
-			end.Kind, end.Peer = fmt.Sprint(e.Kind), e.Peer
+			end.Kind, end.Peer = fmt.Sprint(cmp.Or(w.kind, e.Kind)), e.Peer
 		}
 		end.Time = w.failedAt
 	}
@@ -167,6 +168,7 @@ type worker struct {
 	doubtful      uint64 // wrong as well, if the group meets again: see moved
 	done          int
 	failedAt      int64
+	kind          mscclgo.Kind // of the group's error
 	toldAt        atomic.Int64
 	pauses        pauses
 }
@@ -236,6 +238,7 @@ func (w *worker) work(ctx context.Context) error {
 	w.failedAt = time.Now().UnixNano()
 	comm.Abort(err)
 	if why := comm.Err(); why != nil {
+		w.kind = mscclgo.KindOf(why)
 		w.failPart(why)
 	} else {
 		w.failPart(err)
