@@ -108,6 +108,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of those of package registeredmem", transport).At(registry.Rank(), peer)
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: registry.Internal().Trace()}
+	c.turns.begin = c.begin
 	c.path = &native.Path{Registry: registry.Internal().Instance(), Rank: c.rank, Peer: peer, Failed: registry.Internal().Failed()}
 	if b, ok := d.(BytesDriver); ok {
 		c.inline = b.InlineLimit()

@@ -49,6 +49,4 @@ func (c connectionInside) TryTurn(k Kind, n uint64) (inside.Turn[Operation, Mark
 	return t, true
 }
 
-func (c connectionInside) Later(f func(inside.Turn[Operation, Mark])) {
-	c.turns.later(func() { f(c.begin()) })
-}
+func (c connectionInside) Later(f func(inside.Turn[Operation, Mark])) { c.turns.later(f) }

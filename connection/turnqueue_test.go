@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -11,7 +12,7 @@ import (
 
 // TestTurnsInC has threads in C give way to a turn and to all that wait for one.
 func TestTurnsInC(t *testing.T) {
-	var q turnQueue
+	q := turnQueue{begin: func() turn { return turn{} }}
 	queue := nativetest.NewQueue()
 	q.native = queue.Queue
 	expect := func(when string, busy bool) {
@@ -36,7 +37,7 @@ func TestTurnsInC(t *testing.T) {
 		t.Fatal("a wait that may not wait has the turn")
 	}
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	q.later(func() {
+	q.later(func(inside.Turn[Operation, Mark]) {
 		close(begun)
 		<-goOn
 	})
@@ -55,7 +56,7 @@ func TestTurnsInC(t *testing.T) {
 // TestTurnQueue has turns come in the order in which they are asked for, whoever asks, and those left out who
 // wait no more.
 func TestTurnQueue(t *testing.T) {
-	var q turnQueue
+	q := turnQueue{begin: func() turn { return turn{} }}
 	if !q.try() {
 		t.Fatal("there is no turn on a connection that nobody uses")
 	}
@@ -66,7 +67,7 @@ func TestTurnQueue(t *testing.T) {
 	for i := range turns {
 		switch {
 		case i%2 == 0:
-			q.later(func() { got = append(got, i) })
+			q.later(func(inside.Turn[Operation, Mark]) { got = append(got, i) })
 			continue
 		case i == given:
 			go func() {

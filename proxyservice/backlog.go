@@ -4,7 +4,6 @@ package proxyservice
 import "C"
 
 import (
-	"bytes"
 	"errors"
 	"runtime"
 	"unsafe"
@@ -57,26 +56,59 @@ func payloadOf(j *job) []byte {
 	return unsafe.Slice((*byte)(j.payload), uint64(j.trigger.c))
 }
 
+// postponed is a job that waits for its connection, with its payload, as the ring uses the places of both again.
+type postponed struct {
+	p       *Proxy
+	r       *run
+	l       *link
+	job     job
+	payload []byte
+	do      func(turn) // queue
+}
+
 // postpone has the connection do a job, which cannot be queued without waiting, in its place in the
-// connection's order: before what others queue later. The ring uses the job and its payload again.
+// connection's order: before what others queue later.
 func (p *Proxy) postpone(r *run, l *link, j *job) {
 	l.waiting.Add(1)
 	p.waiting.Add(1)
-	late, payload := *j, bytes.Clone(payloadOf(j))
-	l.Connection.Internal().Later(func(turn turn) {
-		defer runtime.KeepAlive(p) // the counts lie in C, and go with it
-		if !r.over() {
-			if err := p.moved(p.tables.Load(), turn, &late, payload); err != nil {
-				p.quit(r, p.wrap(&late, err))
-			} else {
-				l.mu.Lock()
-				l.took()
-				l.mu.Unlock()
-			}
+	w := l.spare()
+	w.p, w.r, w.job, w.payload = p, r, *j, append(w.payload[:0], payloadOf(j)...)
+	l.Connection.Internal().Later(w.do)
+}
+
+// spare returns one that is not in use any more, or a new one.
+func (l *link) spare() *postponed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.spares); n > 0 {
+		w := l.spares[n-1]
+		l.spares = l.spares[:n-1]
+		return w
+	}
+	w := &postponed{l: l}
+	w.do = w.queue
+	return w
+}
+
+// queue does the job in its turn, unless the run has ended.
+func (w *postponed) queue(turn turn) {
+	p, l := w.p, w.l
+	defer runtime.KeepAlive(p) // the counts lie in C, and go with it
+	var err error
+	queue := !w.r.over()
+	if queue {
+		if err = p.moved(p.tables.Load(), turn, &w.job, w.payload); err != nil {
+			p.quit(w.r, p.wrap(&w.job, err))
 		}
-		l.waiting.Add(-1)
-		p.waiting.Add(-1)
-	})
+	}
+	l.mu.Lock()
+	if queue && err == nil {
+		l.took()
+	}
+	l.spares = append(l.spares, w)
+	l.mu.Unlock()
+	l.waiting.Add(-1)
+	p.waiting.Add(-1)
 }
 
 // over reports whether the run has ended, or must.

@@ -178,7 +178,7 @@ func TestWrongProxies(t *testing.T) {
 			t.Errorf("CPUs %v: %v", cpus, err)
 		}
 	}
-	_, ring, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{})
+	_, ring, _ := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{})
 	if _, err := proxyservice.NewProxy(ring, nil, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no handler: %v", err)
 	}

@@ -37,8 +37,9 @@ type link struct {
 	// holders of mu.
 	taken *atomic.Uint64
 
-	mu    sync.Mutex
-	marks []connection.Mark // oldest first
+	mu     sync.Mutex
+	marks  []connection.Mark // oldest first
+	spares []*postponed      // for triggers that wait for the connection
 }
 
 // limited reports whether kernels push only as much as the backlog has room for. A queue that
