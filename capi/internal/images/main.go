@@ -1,18 +1,22 @@
 // Images compiles for emulated devices what the Python package's wheel has images of: the kernels of
-// collectives among up to four ranks that reduce fp32, and the sources that are named.
+// collectives among up to four ranks that reduce fp32, those by which bench checks them, and the sources
+// that are named.
 //
 //	go run ./capi/internal/images FOLDER [SOURCE.cu...]
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/keep"
+	"github.com/mscclgo/mscclgo/internal/test/elements"
 )
 
 func main() {
@@ -33,5 +37,26 @@ func run(folder string, sources []string) error {
 			return err
 		}
 	}
+	if err := checker(ctx); err != nil {
+		return err
+	}
 	return collective.Precompile(ctx, devicecode.ArchEmu, collective.PrecompileOptions{Types: []collective.Type{collective.F32}, Ranks: []int{4}})
+}
+
+// checker has the kernels compiled that check elements.
+func checker(ctx context.Context) (err error) {
+	typ, err := elements.Of(collective.F32)
+	if err != nil {
+		return err
+	}
+	d, err := gpu.Open("emu:0")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	c, err := elements.NewChecker(ctx, d, typ)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
