@@ -61,10 +61,14 @@ def test_local_interrupted() -> None:
         signal.raise_signal(signal.SIGINT)
 
     ended = threading.Event()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs do not have
     threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        mscclgo.local(2, body, device="emu")
-    ended.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            mscclgo.local(2, body, device="emu")
+    finally:
+        signal.signal(signal.SIGINT, before)
+        ended.set()
 
 
 def test_local_wrong() -> None:

@@ -20,8 +20,12 @@ import (
 // limit bounds each test.
 const limit = time.Minute
 
-// dialEnv makes the test's program one that dials an address and prints the result.
-const dialEnv = "MSCCLGO_TEST_DIAL"
+// dialEnv makes the test's program one that dials an address, for as long as patienceEnv says, and prints
+// the result.
+const (
+	dialEnv     = "MSCCLGO_TEST_DIAL"
+	patienceEnv = "MSCCLGO_TEST_PATIENCE"
+)
 
 // listenEnv makes it one that listens on an address and accepts.
 const listenEnv = "MSCCLGO_TEST_LISTEN"
@@ -30,7 +34,11 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(dialEnv) != "":
 		start := time.Now()
-		c, err := net.DialTimeout("tcp", os.Getenv(dialEnv), time.Second)
+		patience, err := time.ParseDuration(os.Getenv(patienceEnv))
+		if err != nil {
+			panic(err)
+		}
+		c, err := net.DialTimeout("tcp", os.Getenv(dialEnv), patience)
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -80,8 +88,9 @@ func listen(t *testing.T, h *netlab.Host) string {
 	return strings.TrimSpace(address)
 }
 
-// dial has a process on a host dial an address and returns how long it took.
-func dial(t *testing.T, h *netlab.Host, address string) (time.Duration, error) {
+// dial has a process on a host dial an address and returns how long it took. A patience of more than 1 s
+// allows for a first packet that is lost, which is sent again then.
+func dial(t *testing.T, h *netlab.Host, address string, patience time.Duration) (time.Duration, error) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -90,7 +99,7 @@ func dial(t *testing.T, h *netlab.Host, address string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := h.Command(ctx, program)
-	cmd.Env = append(os.Environ(), dialEnv+"="+address)
+	cmd.Env = append(os.Environ(), dialEnv+"="+address, patienceEnv+"="+patience.String())
 	out, err := cmd.Output()
 	text := strings.TrimSpace(string(out))
 	took, connected := strings.CutPrefix(text, "connected in ")
@@ -106,7 +115,7 @@ func TestHostsReachEachOther(t *testing.T) {
 			l := netlab.New(t, 3, o)
 			address := listen(t, l.Hosts[0])
 			for i, h := range l.Hosts {
-				if _, err := dial(t, h, address); err != nil {
+				if _, err := dial(t, h, address, limit); err != nil {
 					t.Errorf("host %d: %v", i, err)
 				}
 			}
@@ -133,13 +142,13 @@ func TestCut(t *testing.T) {
 			l := netlab.New(t, 2, netlab.Options{})
 			address := listen(t, l.Hosts[0])
 			c.cut(l.Hosts[1])
-			if took, err := dial(t, l.Hosts[1], address); err == nil {
+			if took, err := dial(t, l.Hosts[1], address, time.Second); err == nil {
 				t.Errorf("it connected in %v", took)
 			}
 			c.mend(l.Hosts[1])
 			var err error
 			for range 20 { // the bridge takes a moment
-				if _, err = dial(t, l.Hosts[1], address); err == nil {
+				if _, err = dial(t, l.Hosts[1], address, time.Second); err == nil {
 					return
 				}
 			}
@@ -152,7 +161,7 @@ func TestImpair(t *testing.T) {
 	l := netlab.New(t, 2, netlab.Options{})
 	address := listen(t, l.Hosts[0])
 	l.Hosts[0].Impair("delay", "70ms")
-	if took, err := dial(t, l.Hosts[1], address); err != nil || took < 70*time.Millisecond {
+	if took, err := dial(t, l.Hosts[1], address, limit); err != nil || took < 70*time.Millisecond {
 		t.Errorf("it connected in %v, %v", took, err)
 	}
 }
