@@ -263,12 +263,18 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, *place, erro
 	if err == nil {
 		return table, p, nil
 	}
-	if ctx.Err() != nil { // so that this rank is not taken for dead
+	if ctx.Err() != nil { // so that this rank is not taken for dead, and its place is free once it has returned
 		p.enqueue(frame{kind: frameGoodbye})
+		p.endWithin(goodbyeTime)
+		for range p.heard {
+		}
 	}
 	p.close()
 	return nil, nil, errors.Join(err, ctx.Err())
 }
+
+// goodbyeTime is how long a rank that gives up waits until the rendezvous has heard that.
+const goodbyeTime = 250 * time.Millisecond
 
 // ask sends the join and receives the answer.
 func (j *joiner) ask(ctx context.Context, p *place, self bool) ([]string, error) {

@@ -45,9 +45,6 @@ func (r *Rendezvous) serve(m *member) {
 	}
 	delete(r.members, m.rank)
 	switch {
-	case r.table == nil && m.leaves:
-		r.forget(m)
-		r.log.Warn("bootstrap: a rank left the rendezvous before the others came", "rank", m.rank, "from", m.join.addr)
 	case r.table == nil: // also if it says that it is connected, to whom it cannot be
 		r.log.Warn("bootstrap: the rendezvous lost a rank before the others came", "rank", m.rank, "from", m.join.addr)
 		r.loseIn(lostTime, m.rank, refusal(mscclgo.ErrRemote, m.rank, fmt.Sprintf(
@@ -65,6 +62,11 @@ func (r *Rendezvous) hear(m *member, f frame) error {
 	case r.members[m.rank] != m || r.over():
 	case f.kind == frameGoodbye:
 		m.leaves = true
+		if r.table == nil { // its place is free before it hears that the connection has ended
+			delete(r.members, m.rank)
+			r.forget(m)
+			r.log.Warn("bootstrap: a rank left the rendezvous before the others came", "rank", m.rank, "from", m.join.addr)
+		}
 	case r.table == nil:
 		return fmt.Errorf("it sent a frame of kind %d before the others came", f.kind)
 	case f.kind == frameConnected:
