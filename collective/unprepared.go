@@ -22,10 +22,11 @@ import (
 // are made, also on several streams and in graphs.
 //
 // The first call of a kind, type, operation and algorithm, which the count decides on, prepares what
-// these need, for which it waits for the other ranks. Others only queue; see [Runner.Load] and [Runner.DoContext]. After an ErrTimeout of a first call all may
-// make it again if none has queued it: else the group fails, with an error of kind ErrInvalid or ErrTimeout. Calls may
-// be captured. What a graph holds is done when it is launched, in the order of the
-// launches. A launch is an error once a buffer of its calls was closed.
+// these need, for which it waits for the other ranks. Others only queue; see [Runner.Load] and
+// [Runner.DoContext]. After an ErrTimeout of a first call all may make it again if none has queued it:
+// else the group fails, with an error of kind ErrInvalid or ErrTimeout. Calls may be captured. What a
+// graph holds is done when it is launched, in the order of the launches. A launch is an error once a
+// buffer of its calls was closed.
 //
 // Other code may capture them too, on a stream of [gpu.Device.WrapStream], all ranks alike,
 // once such a call was made or loaded. Its graphs are launched on all ranks in the same order

@@ -93,10 +93,10 @@ func (e *channelEnds) take() error {
 	return nil
 }
 
-// captured reports whether channels whose handles are at an address, or nil, are for graphs what these were, whose
-// handles are at another.
-func (e *channelEnds) captured(c *Communicator, at, then *gpu.Buffer) bool {
-	return c.asBefore(e.sems.c) && (then == nil || at != nil && at.Ptr() == then.Ptr())
+// captured reports whether graphs that use these channels are right for those of the next group: this rank has its
+// place, and the handles, if there are any, are now where they were.
+func (e *channelEnds) captured(c *Communicator, now, before *gpu.Buffer) bool {
+	return c.asBefore(e.sems.c) && (before == nil || now != nil && now.Ptr() == before.Ptr())
 }
 
 // close frees what the channels have, but for connections.

@@ -35,11 +35,11 @@ const (
 // word reports whether operations of the kind are on a word.
 func (k Kind) word() bool { return k >= Store }
 
+// kindNames are what kinds do. Nothing writes to it.
+var kindNames = [...]string{"no operation", "write", "write bytes", "read", "store", "add", "exchange", "update a word"}
+
 // String returns what the kind does, for errors.
-func (k Kind) String() string {
-	names := [...]string{"no operation", "write", "write bytes", "read", "store", "add", "exchange", "update a word"}
-	return names[int(k)%len(names)]
-}
+func (k Kind) String() string { return kindNames[int(k)%len(kindNames)] }
 
 // Operation is what a [Driver] queues.
 type Operation struct {

@@ -125,13 +125,14 @@ func kindOf(j *job) connection.Kind {
 	return connection.Write
 }
 
-// nameOf returns the name that kernels have for that, or "".
-func nameOf(j *job) string {
-	return [...]string{
-		connection.Write: "put", connection.WriteBytes: "put", connection.Read: "get", connection.Store: "store",
-		connection.Add: "add", connection.Exchange: "exchange", connection.Update: "",
-	}[kindOf(j)]
+// kernelNames are the names that kernels have for kinds. Nothing writes to it.
+var kernelNames = [...]string{
+	connection.Write: "put", connection.WriteBytes: "put", connection.Read: "get", connection.Store: "store",
+	connection.Add: "add", connection.Exchange: "exchange", connection.Update: "",
 }
+
+// nameOf returns the name that kernels have for that, or "".
+func nameOf(j *job) string { return kernelNames[kindOf(j)] }
 
 // operation returns what a request asks to be done to a memory.
 func (t *tables) operation(j *job, payload []byte) connection.Operation {

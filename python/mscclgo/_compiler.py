@@ -9,6 +9,9 @@ from typing import Optional, Sequence
 # The variable that names NVRTC for the library where it finds none in the usual places.
 VARIABLE = "MSCCLGO_NVRTC_FALLBACK"
 
+# The variable that names the folder of images.
+IMAGES = "MSCCLGO_IMAGES"
+
 # The files of the packages of NVRTC, on which PyTorch depends, by CUDA's major version.
 _FILES = {
     "13": ("nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.13"),
@@ -26,9 +29,6 @@ def packaged(folders: Sequence[str], version: str) -> Optional[str]:
                 if os.path.isabs(path) and os.path.exists(path):
                     return path
     return None
-
-# The variable that names the folder of images.
-IMAGES = "MSCCLGO_IMAGES"
 
 
 def find() -> None:
