@@ -5,4 +5,4 @@ package mscclgo
 // releases it is that of the next release with the suffix "-dev"; the commit is in
 // the build information (runtime/debug.ReadBuildInfo), where "mscclgo version" finds
 // it.
-const Version = "v0.1.0-dev"
+const Version = "v0.1.0"
