@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
@@ -46,7 +47,7 @@ func TestSpeaksOfUnsent(t *testing.T) {
 	for says, lie := range map[string]func(*rogue){
 		"2 operations after 0, 1 were sent": func(r *rogue) { r.acknowledge(t, 2) },
 		"answers operation 1": func(r *rogue) {
-			r.send(t, 0, frame{kind: kindAnswer, op: 1, length: 8, total: 8}, make([]byte, 8)...)
+			r.send(t, 0, message.Frame{Kind: message.Answer, Op: 1, Length: 8, Total: 8}, make([]byte, 8)...)
 		},
 	} {
 		b := newRank(t, 1, loopback())

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -107,7 +108,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	const size = 1024
 	for _, k := range kinds {
 		b.Run(string(k), func(b *testing.B) {
-			ours, plain := inTurns(b, volley(b, k, size), plainTCP(b, size+2*frameSize, size+2*frameSize))
+			ours, plain := inTurns(b, volley(b, k, size), plainTCP(b, size+2*message.FrameSize, size+2*message.FrameSize))
 			b.ReportMetric(float64(ours)/1e3, "p50-us")
 			b.ReportMetric(float64(plain)/1e3, "TCP-p50-us")
 		})

@@ -46,7 +46,7 @@ type conn struct {
 
 	controlMu sync.Mutex // writing to the control socket
 	ackSent   uint64
-	ackFrame  [frameSize]byte
+	ackFrame  [message.FrameSize]byte
 
 	links     []handshake.Link // of the sockets; used by watch
 	lossy     atomic.Int64     // since when the kernel sends again what it sends to the peer, in Unix nanoseconds, or 0
@@ -234,7 +234,7 @@ func peerLost(err error) error {
 func (c *conn) broken(err error) {
 	// Before the lock: its holder may wait for a peer that reads nothing.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
-	if c.tell(&frame{kind: kindFailed}) {
+	if c.tell(&message.Frame{Kind: message.Failed}) {
 		c.parts.Store(true) // release closes the sockets, once the peer knows
 	}
 	c.Fail(mscclgo.ErrSystem, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/conntest"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -296,7 +297,7 @@ func TestCompletionsInOrder(t *testing.T) {
 		(&socket{rx: rx, copies: true}).post()
 	}()
 	time.Sleep(20 * time.Millisecond) // until it waits for mu
-	f := frame{kind: kindUpdate, total: 1}
+	f := message.Frame{Kind: message.Update, Total: 1}
 	if ok, err := rx.order.enter(&f); !ok || err != nil {
 		t.Fatal(ok, err)
 	}

@@ -33,8 +33,8 @@ func (c *conn) sendAck(n uint64) error {
 		return nil
 	}
 	c.ackSent = n
-	f := frame{kind: kindAck, op: n}
-	f.encode(c.ackFrame[:])
+	f := message.Frame{Kind: message.Ack, Op: n}
+	f.Encode(c.ackFrame[:])
 	_, err := c.control.Write(c.ackFrame[:])
 	return err
 }
@@ -49,8 +49,8 @@ func (c *conn) bye() {
 	if c.Over() {
 		return
 	}
-	f := frame{kind: kindBye, op: c.Queued.Load()}
-	f.encode(c.ackFrame[:])
+	f := message.Frame{Kind: message.Bye, Op: c.Queued.Load()}
+	f.Encode(c.ackFrame[:])
 	_, err := c.control.Write(c.ackFrame[:]) // a peer that is gone does not need it
 	c.parts.Store(err == nil)
 }
@@ -111,8 +111,8 @@ func (t *Transport) abandon(peer int, sockets []net.Conn) {
 // sayBye tells a peer that this rank closes a connection on whose control socket nothing was sent yet.
 func sayBye(control net.Conn, within time.Duration) error {
 	control.SetWriteDeadline(time.Now().Add(within))
-	var head [frameSize]byte
-	(&frame{kind: kindBye}).encode(head[:])
+	var head [message.FrameSize]byte
+	(&message.Frame{Kind: message.Bye}).Encode(head[:])
 	_, err := control.Write(head[:])
 	return err
 }
@@ -120,43 +120,43 @@ func sayBye(control net.Conn, within time.Duration) error {
 // readControl reads the peer's acknowledgements.
 func (c *conn) readControl() {
 	in := c.t.newInput(c.control)
-	var head [frameSize]byte
+	var head [message.FrameSize]byte
 	for {
-		for n := 0; n < frameSize; {
+		for n := 0; n < message.FrameSize; {
 			got, err := in.read(head[n:], nil)
 			if n += got; err != nil {
 				c.hungUp(err)
 				return
 			}
 		}
-		f, err := decodeFrame(head[:])
+		f, err := message.Decode(head[:])
 		switch {
 		case err != nil:
-		case f.kind == kindBye:
+		case f.Kind == message.Bye:
 			c.lost(message.ErrLeft)
 			return
-		case f.kind == kindRefuse:
+		case f.Kind == message.Refuse:
 			c.Useless(c.explain(&f))
 			return
-		case f.kind == kindFailed:
+		case f.Kind == message.Failed:
 			c.lost(message.ErrFailed)
 			return
-		case f.kind == kindBroke:
+		case f.Kind == message.Broke:
 			// The answer says that this process lives.
 			c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
-			c.tell(&frame{kind: kindBroke})
+			c.tell(&message.Frame{Kind: message.Broke})
 			c.lost(c.socketBroke())
 			return
-		case f.kind == kindGone:
+		case f.Kind == message.Gone:
 			c.Mu.Lock()
-			c.Gone.Add(f.memory)
+			c.Gone.Add(f.Memory)
 			c.Mu.Unlock()
 			c.progress.Add(1)
 			continue
-		case f.kind != kindAck:
-			err = fmt.Errorf("a frame of kind %d on the control socket", f.kind)
+		case f.Kind != message.Ack:
+			err = fmt.Errorf("a frame of kind %d on the control socket", f.Kind)
 		default:
-			err = c.claim(f.op)
+			err = c.claim(f.Op)
 		}
 		if err != nil {
 			c.lost(err)
@@ -189,7 +189,7 @@ func (c *conn) broke(err error) {
 	c.Mu.Unlock()
 	// Before the lock: its holder may wait for a peer that reads nothing.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
-	c.tell(&frame{kind: kindBroke})
+	c.tell(&message.Frame{Kind: message.Broke})
 	c.ends(fmt.Errorf("a data socket broke: %w", err))
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
@@ -233,7 +234,7 @@ func TestEndpointClosesWhileDialled(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the socket stays open: %v", err)
 			}
-			if f, err := decodeFrame(said); err != nil || f.kind != kindBye {
+			if f, err := message.Decode(said); err != nil || f.Kind != message.Bye {
 				t.Errorf("the dialer is told %v (%v)", f, err)
 			}
 		})

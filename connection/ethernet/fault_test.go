@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -22,39 +23,39 @@ import (
 
 func TestBadFrames(t *testing.T) {
 	o := loopback()
-	data := func(change func(*frame)) frame {
-		f := frame{kind: kindData, length: 8, total: 8}
+	data := func(change func(*message.Frame)) message.Frame {
+		f := message.Frame{Kind: message.Data, Length: 8, Total: 8}
 		change(&f)
 		return f
 	}
-	update := func(change func(*frame)) frame {
-		f := frame{kind: kindUpdate, total: 1}
+	update := func(change func(*message.Frame)) message.Frame {
+		f := message.Frame{Kind: message.Update, Total: 1}
 		change(&f)
 		return f
 	}
 	for name, c := range map[string]struct {
-		frame frame
+		frame message.Frame
 		says  string
 	}{
-		"unknown memory":    {data(func(f *frame) { f.memory = 99 }), "memory 99"},
-		"one past the end":  {data(func(f *frame) { f.offset = 64 - 7 }), "which has 64"},
-		"far offset":        {data(func(f *frame) { f.offset = 1<<64 - 8 }), "which has 64"},
-		"length of 2^63":    {data(func(f *frame) { f.length, f.total = 1<<63, 1<<63 }), "which has 64"},
-		"longer than total": {data(func(f *frame) { f.total = 7 }), "in a write of 7"},
-		"empty":             {data(func(f *frame) { f.length = 0 }), "0 bytes"},
-		"other operation":   {data(func(f *frame) { f.op = 3 }), "operation 3"},
-		"word past the end": {update(func(f *frame) { f.offset = 64 }), "which has 64"},
-		"odd word":          {update(func(f *frame) { f.offset = 4 }), "not aligned"},
-		"falling word":      {update(func(f *frame) { f.length = 2 }), "down to"},
-		"read past the end": {frame{kind: kindGet, offset: 60, length: 5, total: 5}, "which has 64"},
-		"read of 2^63":      {frame{kind: kindGet, length: 1 << 63, total: 1 << 63}, "which has 64"},
-		"read of the next":  {frame{kind: kindGet, op: 3, length: 1, total: 1}, "operation 3"},
-		"addition past end": {frame{kind: kindAdd, offset: 64, length: 8}, "which has 64"},
-		"odd addition":      {frame{kind: kindAdd, offset: 12, length: 8}, "not aligned"},
-		"odd exchange":      {frame{kind: kindExchange, offset: 1, length: 8}, "not aligned"},
-		"wide exchange":     {frame{kind: kindExchange, length: 16}, "a word of 16 bytes"},
-		"acknowledgement":   {frame{kind: kindAck}, "data socket"},
-		"kind":              {frame{kind: 13}, "unknown kind 13"},
+		"unknown memory":    {data(func(f *message.Frame) { f.Memory = 99 }), "memory 99"},
+		"one past the end":  {data(func(f *message.Frame) { f.Offset = 64 - 7 }), "which has 64"},
+		"far offset":        {data(func(f *message.Frame) { f.Offset = 1<<64 - 8 }), "which has 64"},
+		"length of 2^63":    {data(func(f *message.Frame) { f.Length, f.Total = 1<<63, 1<<63 }), "which has 64"},
+		"longer than total": {data(func(f *message.Frame) { f.Total = 7 }), "in a write of 7"},
+		"empty":             {data(func(f *message.Frame) { f.Length = 0 }), "0 bytes"},
+		"other operation":   {data(func(f *message.Frame) { f.Op = 3 }), "operation 3"},
+		"word past the end": {update(func(f *message.Frame) { f.Offset = 64 }), "which has 64"},
+		"odd word":          {update(func(f *message.Frame) { f.Offset = 4 }), "not aligned"},
+		"falling word":      {update(func(f *message.Frame) { f.Length = 2 }), "down to"},
+		"read past the end": {message.Frame{Kind: message.Read, Offset: 60, Length: 5, Total: 5}, "which has 64"},
+		"read of 2^63":      {message.Frame{Kind: message.Read, Length: 1 << 63, Total: 1 << 63}, "which has 64"},
+		"read of the next":  {message.Frame{Kind: message.Read, Op: 3, Length: 1, Total: 1}, "operation 3"},
+		"addition past end": {message.Frame{Kind: message.Add, Offset: 64, Length: 8}, "which has 64"},
+		"odd addition":      {message.Frame{Kind: message.Add, Offset: 12, Length: 8}, "not aligned"},
+		"odd exchange":      {message.Frame{Kind: message.Exchange, Offset: 1, Length: 8}, "not aligned"},
+		"wide exchange":     {message.Frame{Kind: message.Exchange, Length: 16}, "a word of 16 bytes"},
+		"acknowledgement":   {message.Frame{Kind: message.Ack}, "data socket"},
+		"kind":              {message.Frame{Kind: 14}, "unknown kind 14"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRank(t, 1, o)
@@ -62,8 +63,8 @@ func TestBadFrames(t *testing.T) {
 			for _, m := range []uint32{device.ID(), host.ID()} {
 				r := newRogue(t, b, 1)
 				f := c.frame
-				if f.kind != kindAck {
-					f.memory += m
+				if f.Kind != message.Ack {
+					f.Memory += m
 				}
 				r.send(t, 0, f, 1, 2, 3, 4, 5, 6, 7, 8)
 				says := c.says
@@ -84,10 +85,10 @@ func TestBadBytes(t *testing.T) {
 	o := loopback()
 	b := newRank(t, 1, o)
 	memory(t, b, onDevice, 64)
-	onControl := func(f frame) func(*rogue) {
+	onControl := func(f message.Frame) func(*rogue) {
 		return func(r *rogue) {
-			head := make([]byte, frameSize)
-			f.encode(head)
+			head := make([]byte, message.FrameSize)
+			f.Encode(head)
 			r.control.Write(head)
 		}
 	}
@@ -97,19 +98,19 @@ func TestBadBytes(t *testing.T) {
 	}{
 		"noise":           {func(r *rogue) { r.data[0].Write(testlink.Noise(4096)) }, "version"},
 		"control noise":   {func(r *rogue) { r.control.Write(testlink.Noise(4096)) }, "version"},
-		"data on control": {onControl(frame{kind: kindData, length: 1, total: 1}), "control socket"},
-		"false ack":       {onControl(frame{kind: kindAck, op: 1}), "0 were sent"},
+		"data on control": {onControl(message.Frame{Kind: message.Data, Length: 1, Total: 1}), "control socket"},
+		"false ack":       {onControl(message.Frame{Kind: message.Ack, Op: 1}), "0 were sent"},
 		"other totals": {func(r *rogue) {
-			r.send(t, 0, frame{kind: kindData, length: 1, total: 3}, 0)
-			r.send(t, 1, frame{kind: kindData, length: 1, total: 4}, 0)
+			r.send(t, 0, message.Frame{Kind: message.Data, Length: 1, Total: 3}, 0)
+			r.send(t, 1, message.Frame{Kind: message.Data, Length: 1, Total: 4}, 0)
 		}, "as one"},
 		"too much": {func(r *rogue) {
-			r.send(t, 0, frame{kind: kindData, length: 3, total: 4}, 0, 0, 0)
-			r.send(t, 1, frame{kind: kindData, length: 3, total: 4}, 0, 0, 0)
+			r.send(t, 0, message.Frame{Kind: message.Data, Length: 3, Total: 4}, 0, 0, 0)
+			r.send(t, 1, message.Frame{Kind: message.Data, Length: 3, Total: 4}, 0, 0, 0)
 		}, "more than the 4 bytes"},
-		"far ahead":   {func(r *rogue) { r.send(t, 1, frame{kind: kindData, op: 1 << 40, length: 1, total: 1}, 0) }, "is due"},
-		"left":        {onControl(frame{kind: kindBye}), "closed the connection"},
-		"gone midway": {func(r *rogue) { r.data[0].Write([]byte{frameVersion, 1, 0}); r.data[0].Close() }, "EOF"},
+		"far ahead":   {func(r *rogue) { r.send(t, 1, message.Frame{Kind: message.Data, Op: 1 << 40, Length: 1, Total: 1}, 0) }, "is due"},
+		"left":        {onControl(message.Frame{Kind: message.Bye}), "closed the connection"},
+		"gone midway": {func(r *rogue) { r.data[0].Write([]byte{4, 1, 0}); r.data[0].Close() }, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRogue(t, b, 2)
@@ -140,7 +141,7 @@ func TestHalfAWrite(t *testing.T) {
 			b := newRank(t, 1, o)
 			m := memory(t, b, k, 1<<20)
 			r := newRogue(t, b, 1)
-			r.send(t, 0, frame{kind: kindData, length: 1 << 20, total: 1 << 20}, make([]byte, 1<<19)...)
+			r.send(t, 0, message.Frame{Kind: message.Data, Length: 1 << 20, Total: 1 << 20}, make([]byte, 1<<19)...)
 			says := "neither acknowledged nor sent"
 			if dies {
 				says = "" // one socket or the other says it first
@@ -160,7 +161,7 @@ func TestWithdrawnInMidWrite(t *testing.T) {
 		b := newRank(t, 1, loopback())
 		m := memory(t, b, k, 1<<20)
 		r := newRogue(t, b, 1)
-		r.send(t, 0, frame{kind: kindData, length: 1 << 20, total: 1 << 20}, make([]byte, 1<<19)...)
+		r.send(t, 0, message.Frame{Kind: message.Data, Length: 1 << 20, Total: 1 << 20}, make([]byte, 1<<19)...)
 		testlink.Eventually(t, "the write begins", r.conn.d.rx.midFrame)
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
@@ -288,7 +289,7 @@ func TestReasonComesAfterTheReset(t *testing.T) {
 		m := memory(t, b, onDevice, 64)
 		r := newRogue(t, b, 1)
 		b.t.parting = testlink.Timeout
-		r.send(t, 0, frame{kind: kindData, memory: m.ID(), length: 64, total: 64}, 1, 2, 3)
+		r.send(t, 0, message.Frame{Kind: message.Data, Memory: m.ID(), Length: 64, Total: 64}, 1, 2, 3)
 		if reset {
 			tcpOf(r.data[0]).SetLinger(0)
 		}
@@ -298,8 +299,8 @@ func TestReasonComesAfterTheReset(t *testing.T) {
 			t.Error("the connection ended before the reason came")
 		case <-time.After(100 * time.Millisecond):
 		}
-		bye := make([]byte, frameSize)
-		(&frame{kind: kindBye}).encode(bye)
+		bye := make([]byte, message.FrameSize)
+		(&message.Frame{Kind: message.Bye}).Encode(bye)
 		if _, err := r.control.Write(bye); err != nil {
 			t.Fatal(err)
 		}

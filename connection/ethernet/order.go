@@ -28,24 +28,24 @@ func newOrder(sockets int) *order {
 
 // enter waits until a frame's operation is due. It reports false if the connection
 // has ended.
-func (o *order) enter(f *frame) (bool, error) {
-	n, total := f.length, f.total
-	if f.kind != kindData {
+func (o *order) enter(f *message.Frame) (bool, error) {
+	n, total := f.Length, f.Total
+	if f.Kind != message.Data {
 		n, total = 1, 1
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.ended && f.op > o.next {
-		if o.sockets == 1 || f.op-o.next > maxAhead {
-			return false, fmt.Errorf("it sent a frame of operation %d, %d is due", f.op, o.next)
+	for !o.ended && f.Op > o.next {
+		if o.sockets == 1 || f.Op-o.next > maxAhead {
+			return false, fmt.Errorf("it sent a frame of operation %d, %d is due", f.Op, o.next)
 		}
 		o.turn.Wait()
 	}
 	switch {
 	case o.ended:
 		return false, nil
-	case f.op < o.next:
-		return false, fmt.Errorf("it sent a frame of operation %d, which is done", f.op)
+	case f.Op < o.next:
+		return false, fmt.Errorf("it sent a frame of operation %d, which is done", f.Op)
 	case o.begun == 0:
 		o.total = total
 	case o.total != total:
@@ -62,9 +62,9 @@ func (o *order) enter(f *frame) (bool, error) {
 const maxAhead = message.Depth * MaxSockets
 
 // leave records that a frame is applied.
-func (o *order) leave(f *frame) {
-	n := f.length
-	if f.kind != kindData {
+func (o *order) leave(f *message.Frame) {
+	n := f.Length
+	if f.Kind != message.Data {
 		n = 1
 	}
 	o.mu.Lock()

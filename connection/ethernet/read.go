@@ -106,19 +106,19 @@ func (r *reading) underWay(sent uint64) bool {
 }
 
 // expect finds what a frame with an answer is part of.
-func (c *conn) expect(f *frame) (to *target.Memory, offset, place uint64, err error) {
+func (c *conn) expect(f *message.Frame) (to *target.Memory, offset, place uint64, err error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	place, ok := c.reads.awaits(f.op)
-	if !ok || f.op >= c.Taken {
-		return nil, 0, 0, fmt.Errorf("it answers operation %d, which is no read that waits for it", f.op)
+	place, ok := c.reads.awaits(f.Op)
+	if !ok || f.Op >= c.Taken {
+		return nil, 0, 0, fmt.Errorf("it answers operation %d, which is no read that waits for it", f.Op)
 	}
 	a := &c.reads.ring[place]
-	if f.total != a.n || f.length > a.due {
-		return nil, 0, 0, fmt.Errorf("it sent %d bytes as part of the %d of a read, of which %d of %d are due", f.length, f.total, a.due, a.n)
+	if f.Total != a.n || f.Length > a.due {
+		return nil, 0, 0, fmt.Errorf("it sent %d bytes as part of the %d of a read, of which %d of %d are due", f.Length, f.Total, a.due, a.n)
 	}
-	a.due -= f.length
-	return a.to, a.offset + f.offset, place, nil
+	a.due -= f.Length
+	return a.to, a.offset + f.Offset, place, nil
 }
 
 // arrived notes that parts of reads are here.
@@ -142,21 +142,21 @@ func (c *conn) arrived(parts ...fetched) {
 }
 
 // answer applies a frame with a part of what was read.
-func (s *socket) answer(f *frame) error {
+func (s *socket) answer(f *message.Frame) error {
 	m, offset, place, err := s.rx.c.expect(f)
 	if err != nil {
 		return err
 	}
-	part := fetched{place, f.length}
+	part := fetched{place, f.Length}
 	if host := s.rx.c.t.rank.Host(m.Buffer); host != nil {
-		if err := s.toHost(f, m, host[offset:offset+f.length]); err != nil {
+		if err := s.toHost(f, m, host[offset:offset+f.Length]); err != nil {
 			return err
 		}
 		s.rx.c.arrived(part)
 		return nil
 	}
 	there := *f
-	there.offset = offset
+	there.Offset = offset
 	if err := s.toDevice(&there, m); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (s *sender) takeAnswers(b *batch) {
 		}
 		p := &b.pieces[b.count]
 		*p = piece{
-			frame: frame{kind: kindAnswer, op: a.op, offset: a.given, length: n, total: a.n},
+			Frame: message.Frame{Kind: message.Answer, Op: a.op, Offset: a.given, Length: n, Total: a.n},
 			from:  a.from, srcOffset: a.offset + a.given, data: p.data,
 		}
 		if a.from == nil {
@@ -227,20 +227,20 @@ func (s *sender) takeAnswers(b *batch) {
 func (s *sender) copyAnswer(b *batch, p *piece, at uint64) error {
 	m := p.from
 	if m == nil {
-		copy(b.bytes[at:at+p.length], p.data)
+		copy(b.bytes[at:at+p.Length], p.data)
 		return nil
 	}
 	if !m.Hold() {
 		return target.Gone(m)
 	}
 	if host := s.c.t.rank.Host(m.Buffer); host != nil {
-		copy(b.bytes[at:at+p.length], host[p.srcOffset:])
+		copy(b.bytes[at:at+p.Length], host[p.srcOffset:])
 		m.Release()
 		return nil
 	}
 	b.holds = append(b.holds, m)
 	b.copies = true
-	if err := s.stream.Copy(b.staging, at, m.Buffer, p.srcOffset, p.length); err != nil {
+	if err := s.stream.Copy(b.staging, at, m.Buffer, p.srcOffset, p.Length); err != nil {
 		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
@@ -24,23 +25,23 @@ func TestAnswer(t *testing.T) {
 		r := newRogue(t, b, 1)
 		got, op := make([]byte, size), uint64(0)
 		for _, want := range []struct{ offset, n uint64 }{{7, 1}, {0, size}, {size - 9, 9}} {
-			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), offset: want.offset, length: want.n, total: want.n})
+			r.send(t, 0, message.Frame{Kind: message.Read, Op: op, Memory: m.ID(), Offset: want.offset, Length: want.n, Total: want.n})
 			for at := uint64(0); at < want.n; {
-				head := make([]byte, frameSize)
+				head := make([]byte, message.FrameSize)
 				if _, err := io.ReadFull(r.data[0], head); err != nil {
 					t.Fatal(err)
 				}
-				f, err := decodeFrame(head)
+				f, err := message.Decode(head)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if f.kind != kindAnswer || f.op != op || f.offset != at || f.total != want.n {
+				if f.Kind != message.Answer || f.Op != op || f.Offset != at || f.Total != want.n {
 					t.Fatalf("%v memory: the answer to %d bytes, from %d on, is %+v", k, want.n, at, f)
 				}
-				if _, err := io.ReadFull(r.data[0], got[at:at+f.length]); err != nil {
+				if _, err := io.ReadFull(r.data[0], got[at:at+f.Length]); err != nil {
 					t.Fatal(err)
 				}
-				at += f.length
+				at += f.Length
 			}
 			testcmp.Equal(t, "what was read", got[:want.n], testlink.Noise(size)[want.offset:want.offset+want.n])
 			op++
@@ -56,7 +57,7 @@ func TestClosedWhileRead(t *testing.T) {
 		m := memory(t, b, k, 32<<20)
 		r := newRogue(t, b, 1)
 		for op := range uint64(readDepth) {
-			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), length: 32 << 20, total: 32 << 20})
+			r.send(t, 0, message.Frame{Kind: message.Read, Op: op, Memory: m.ID(), Length: 32 << 20, Total: 32 << 20})
 		}
 		testlink.Eventually(t, "all is asked and the answer begins", func() bool {
 			r.conn.d.Mu.Lock()
@@ -84,23 +85,25 @@ func TestWrongAnswers(t *testing.T) {
 	}{
 		"too many reads": {func(t *testing.T, r *rogue, memory uint32) {
 			for op := range uint64(2 * readDepth) {
-				f, b := frame{kind: kindGet, op: op, memory: memory, length: 1 << 20, total: 1 << 20}, make([]byte, frameSize)
-				f.encode(b)
+				f, b := message.Frame{Kind: message.Read, Op: op, Memory: memory, Length: 1 << 20, Total: 1 << 20}, make([]byte, message.FrameSize)
+				f.Encode(b)
 				if _, err := r.data[0].Write(b); err != nil {
 					return // it has hung up
 				}
 			}
 		}, "256 of its reads are not answered"},
 		"no read": {func(t *testing.T, r *rogue, _ uint32) {
-			r.send(t, 0, frame{kind: kindAnswer, op: 1, length: 1, total: 1}, 0)
+			r.send(t, 0, message.Frame{Kind: message.Answer, Op: 1, Length: 1, Total: 1}, 0)
 		}, "no read that waits"},
 		"a write": {func(t *testing.T, r *rogue, _ uint32) {
-			r.send(t, 0, frame{kind: kindAnswer, op: 7, length: 1, total: 1}, 0)
+			r.send(t, 0, message.Frame{Kind: message.Answer, Op: 7, Length: 1, Total: 1}, 0)
 		}, "no read that waits"},
-		"other size": {func(t *testing.T, r *rogue, _ uint32) { r.send(t, 0, frame{kind: kindAnswer, length: 1, total: 65}, 0) }, "as part of the 65"},
+		"other size": {func(t *testing.T, r *rogue, _ uint32) {
+			r.send(t, 0, message.Frame{Kind: message.Answer, Length: 1, Total: 65}, 0)
+		}, "as part of the 65"},
 		"too much": {func(t *testing.T, r *rogue, _ uint32) {
-			r.send(t, 0, frame{kind: kindAnswer, length: 40, total: 64}, make([]byte, 40)...)
-			r.send(t, 0, frame{kind: kindAnswer, length: 40, total: 64}, make([]byte, 40)...)
+			r.send(t, 0, message.Frame{Kind: message.Answer, Length: 40, Total: 64}, make([]byte, 40)...)
+			r.send(t, 0, message.Frame{Kind: message.Answer, Length: 40, Total: 64}, make([]byte, 40)...)
 		}, "24 of 64 are due"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,8 +140,8 @@ func TestUnanswered(t *testing.T) {
 	r.acknowledge(t, 1)
 	testerr.Expect(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "neither acknowledged nor sent anything")
 	sent, _ := io.ReadAll(r.data[0])
-	if len(sent) != frameSize {
-		t.Errorf("%d bytes were sent, %d are the request", len(sent), frameSize)
+	if len(sent) != message.FrameSize {
+		t.Errorf("%d bytes were sent, %d are the request", len(sent), message.FrameSize)
 	}
 }
 
@@ -153,29 +156,29 @@ func TestWriteAmongAnswers(t *testing.T) {
 		m := memory(t, b, pinned, size)
 		r := newRogue(t, b, 1)
 		for op := range uint64(reads) {
-			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), length: size, total: size})
+			r.send(t, 0, message.Frame{Kind: message.Read, Op: op, Memory: m.ID(), Length: size, Total: size})
 		}
 		testlink.Eventually(t, "all is asked", func() bool { return r.conn.d.answers.ready.Load() == reads })
 		if err := r.conn.WriteBytes(rogueMemory(t, r, b), 0, []byte{1}); err != nil {
 			t.Fatal(err)
 		}
 		for answered := uint64(0); ; {
-			head := make([]byte, frameSize)
+			head := make([]byte, message.FrameSize)
 			if _, err := io.ReadFull(r.data[0], head); err != nil {
 				t.Fatal(err)
 			}
-			f, err := decodeFrame(head)
+			f, err := message.Decode(head)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.kind == kindData {
+			if f.Kind == message.Data {
 				break
 			}
-			if answered += f.length; answered == reads*size {
+			if answered += f.Length; answered == reads*size {
 				t.Errorf("%d bytes of staging memory: a write came behind all answers", staging)
 				break
 			}
-			if _, err := io.CopyN(io.Discard, r.data[0], int64(f.length)); err != nil {
+			if _, err := io.CopyN(io.Discard, r.data[0], int64(f.Length)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -225,8 +228,8 @@ func TestReadIntoClosed(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.awaitTaken(t, 2)
-				head := make([]byte, frameSize)
-				(&frame{kind: kindAnswer, length: size, total: size}).encode(head)
+				head := make([]byte, message.FrameSize)
+				(&message.Frame{Kind: message.Answer, Length: size, Total: size}).Encode(head)
 				write := func(nc net.Conn, data []byte) {
 					t.Helper()
 					if _, err := nc.Write(data); err != nil {
@@ -245,7 +248,7 @@ func TestReadIntoClosed(t *testing.T) {
 					write(r.data[0], head)
 				}
 				write(r.data[0], testlink.Noise(size)[before:])
-				r.send(t, 0, frame{kind: kindAnswer, op: 1, length: size, total: size}, testlink.Noise(size)...)
+				r.send(t, 0, message.Frame{Kind: message.Answer, Op: 1, Length: size, Total: size}, testlink.Noise(size)...)
 				r.acknowledge(t, 2)
 				if err := r.conn.Flush(t.Context()); err != nil {
 					t.Fatalf("%v memory, TLS %v, closed when %d bytes had come: %v", k, tls, before, err)
@@ -261,29 +264,29 @@ func TestReadIntoClosed(t *testing.T) {
 // Both are acknowledged and answered while the rest is awaited.
 func TestBeforeHalfFrame(t *testing.T) {
 	for _, k := range kinds {
-		for _, half := range []frameKind{kindData, kindAnswer} {
+		for _, half := range []message.Kind{message.Data, message.Answer} {
 			b := newRank(t, 1, loopback())
 			m, into := memory(t, b, k, 4096), memory(t, b, k, 4096)
 			r := newRogue(t, b, 1)
 			if err := r.conn.Read(into, 0, rogueMemory(t, r, b), 0, 4096); err != nil {
 				t.Fatal(err)
 			}
-			head := make([]byte, frameSize)
+			head := make([]byte, message.FrameSize)
 			if _, err := io.ReadFull(r.data[0], head); err != nil {
 				t.Fatal(err)
 			}
 			var all []byte
-			for _, f := range []frame{
-				{kind: kindData, op: 0, memory: m.ID(), length: 64, total: 64},
-				{kind: kindGet, op: 1, memory: m.ID(), length: 64, total: 64},
-				{kind: half, op: 2, memory: m.ID(), length: 4096, total: 4096},
+			for _, f := range []message.Frame{
+				{Kind: message.Data, Op: 0, Memory: m.ID(), Length: 64, Total: 64},
+				{Kind: message.Read, Op: 1, Memory: m.ID(), Length: 64, Total: 64},
+				{Kind: half, Op: 2, Memory: m.ID(), Length: 4096, Total: 4096},
 			} {
-				if f.kind == kindAnswer {
-					f.op, f.memory = 0, 0
+				if f.Kind == message.Answer {
+					f.Op, f.Memory = 0, 0
 				}
-				f.encode(head)
+				f.Encode(head)
 				all = append(all, head...)
-				if f.kind != kindGet {
+				if f.Kind != message.Read {
 					all = append(all, make([]byte, 64)...)
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 )
@@ -180,13 +181,13 @@ var (
 )
 
 // head reads the next frame's head.
-func (s *socket) head() (frame, error) {
-	for s.w-s.r < frameSize {
+func (s *socket) head() (message.Frame, error) {
+	for s.w-s.r < message.FrameSize {
 		s.post() // before waiting for more
 		if s.r == s.w && s.slots[s.cur].until == 0 {
 			s.r, s.w = 0, 0 // no copy reads the slot
 		}
-		if len(s.slots[s.cur].bytes)-s.r < frameSize {
+		if len(s.slots[s.cur].bytes)-s.r < message.FrameSize {
 			s.rotate()
 		}
 		partial := s.r < s.w
@@ -195,16 +196,16 @@ func (s *socket) head() (frame, error) {
 			if err == io.EOF && !partial {
 				err = errEnd
 			}
-			return frame{}, err
+			return message.Frame{}, err
 		}
 	}
 	s.midway.Store(false)
-	head := s.slots[s.cur].bytes[s.r : s.r+frameSize]
-	f, err := decodeFrame(head)
-	if err == nil && !f.kind.onData() {
-		err = fmt.Errorf("a frame of kind %d on a data socket", f.kind)
+	head := s.slots[s.cur].bytes[s.r : s.r+message.FrameSize]
+	f, err := message.Decode(head)
+	if err == nil && !f.Kind.Operation() && f.Kind != message.Answer {
+		err = fmt.Errorf("a frame of kind %d on a data socket", f.Kind)
 	}
-	s.r += frameSize
+	s.r += message.FrameSize
 	return f, err
 }
 
@@ -252,9 +253,9 @@ func (s *socket) refill(limit uint64) error {
 
 // forgo drops the rest of an answer whose memory was closed meanwhile, as err says: a rank that
 // closes what it reads into gives up the bytes. It returns all other errors.
-func (s *socket) forgo(f *frame, err error, left uint64) error {
+func (s *socket) forgo(f *message.Frame, err error, left uint64) error {
 	var gone *target.Refusal
-	if f.kind != kindAnswer || !errors.As(err, &gone) {
+	if f.Kind != message.Answer || !errors.As(err, &gone) {
 		return err
 	}
 	for left > 0 {
@@ -271,9 +272,9 @@ func (s *socket) forgo(f *frame, err error, left uint64) error {
 }
 
 // apply applies a frame.
-func (s *socket) apply(f *frame) error {
+func (s *socket) apply(f *message.Frame) error {
 	defer s.midway.Store(false)
-	if f.kind == kindAnswer {
+	if f.Kind == message.Answer {
 		s.midway.Store(true)
 		return s.answer(f)
 	}
@@ -281,9 +282,9 @@ func (s *socket) apply(f *frame) error {
 	if err != nil {
 		return err
 	}
-	s.midway.Store(f.kind == kindData)
+	s.midway.Store(f.Kind == message.Data)
 	host := s.rx.c.t.rank.Host(m.Buffer)
-	if f.kind == kindData && host == nil {
+	if f.Kind == message.Data && host == nil {
 		return s.toDevice(f, m)
 	}
 	switch ok, err := s.rx.order.enter(f); {
@@ -292,21 +293,21 @@ func (s *socket) apply(f *frame) error {
 	case !ok:
 		return errEnd
 	}
-	switch f.kind {
-	case kindUpdate:
+	switch f.Kind {
+	case message.Update:
 		err = s.update(f, m, host)
-	case kindAdd:
+	case message.Add:
 		err = s.add(f, m, host)
-	case kindExchange:
+	case message.Exchange:
 		err = s.exchange(f, m, host)
-	case kindGet:
+	case message.Read:
 		if host != nil {
-			m.Moved(s.rx.c.Peer, f.offset, f.length, false)
+			m.Moved(s.rx.c.Peer, f.Offset, f.Length, false)
 		}
-		err = s.accept(answer{op: f.op, from: m, offset: f.offset, n: f.length})
+		err = s.accept(answer{op: f.Op, from: m, offset: f.Offset, n: f.Length})
 	default:
-		m.Moved(s.rx.c.Peer, f.offset, f.length, true)
-		err = s.toHost(f, m, host[f.offset:f.offset+f.length])
+		m.Moved(s.rx.c.Peer, f.Offset, f.Length, true)
+		err = s.toHost(f, m, host[f.Offset:f.Offset+f.Length])
 	}
 	if err == nil {
 		s.leave(f)
@@ -314,19 +315,19 @@ func (s *socket) apply(f *frame) error {
 	return err
 }
 
-func (s *socket) leave(f *frame) {
+func (s *socket) leave(f *message.Frame) {
 	s.rx.order.leave(f)
 	s.applied = true
 }
 
 // toDevice copies a frame's payload through the slots to device memory.
-func (s *socket) toDevice(f *frame, m *target.Memory) error {
-	entered := f.kind != kindData // an answer has no place in the order
-	for at := uint64(0); at < f.length; {
+func (s *socket) toDevice(f *message.Frame, m *target.Memory) error {
+	entered := f.Kind != message.Data // an answer has no place in the order
+	for at := uint64(0); at < f.Length; {
 		slot := &s.slots[s.cur]
-		have := int(min(f.length-at, uint64(s.w-s.r)))
-		if uint64(have) < f.length-at && s.w < len(slot.bytes) {
-			if err := s.awaitPayload(min(f.length-at-uint64(have), uint64(len(slot.bytes)))); err != nil {
+		have := int(min(f.Length-at, uint64(s.w-s.r)))
+		if uint64(have) < f.Length-at && s.w < len(slot.bytes) {
+			if err := s.awaitPayload(min(f.Length-at-uint64(have), uint64(len(slot.bytes)))); err != nil {
 				return err
 			}
 			continue
@@ -341,18 +342,18 @@ func (s *socket) toDevice(f *frame, m *target.Memory) error {
 			}
 		}
 		if have > 0 {
-			if err := s.copy(m, f.offset+at, s.r, have); err != nil {
-				return s.forgo(f, err, f.length-at)
+			if err := s.copy(m, f.Offset+at, s.r, have); err != nil {
+				return s.forgo(f, err, f.Length-at)
 			}
 			s.r += have
 			at += uint64(have)
 		}
-		if at < f.length {
+		if at < f.Length {
 			s.rotate()
 			s.midway.Store(true)
 		}
 	}
-	if f.kind == kindData {
+	if f.Kind == message.Data {
 		s.leave(f)
 	}
 	return nil
@@ -383,7 +384,7 @@ func (s *socket) queue(m *target.Memory, work func() error) error {
 }
 
 // toHost reads a frame's payload into memory that the host can access.
-func (s *socket) toHost(f *frame, m *target.Memory, dst []byte) error {
+func (s *socket) toHost(f *message.Frame, m *target.Memory, dst []byte) error {
 	// The stream may still store to a word in there.
 	s.settle()
 	for len(dst) > 0 {

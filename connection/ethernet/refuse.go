@@ -15,15 +15,15 @@ import (
 const partingTime = time.Second
 
 // refuse ends the connection because of a frame, once the peer knows why.
-func (c *conn) refuse(f *frame, err error) {
+func (c *conn) refuse(f *message.Frame, err error) {
 	out, kind := *f, mscclgo.ErrRemote
-	out.kind, out.refused, out.reason = kindRefuse, f.kind, target.Protocol
+	out.Kind, out.Refused, out.Reason = message.Refuse, f.Kind, target.Protocol
 	var why *target.Refusal
 	switch {
 	case errors.Is(err, errDevice):
-		kind, out.reason = mscclgo.ErrSystem, target.Failed
+		kind, out.Reason = mscclgo.ErrSystem, target.Failed
 	case errors.As(err, &why):
-		out.reason = why.Reason
+		out.Reason = why.Reason
 	}
 	if kind == mscclgo.ErrRemote {
 		err = peerLost(err)
@@ -43,51 +43,38 @@ func (c *conn) refuse(f *frame, err error) {
 }
 
 // tell sends a frame on the control socket, and reports whether it could.
-func (c *conn) tell(f *frame) bool {
+func (c *conn) tell(f *message.Frame) bool {
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
 	if c.Over() {
 		return false
 	}
-	f.encode(c.ackFrame[:])
+	f.Encode(c.ackFrame[:])
 	_, err := c.control.Write(c.ackFrame[:])
 	return err == nil
 }
 
 // explain returns why the peer refused a frame of this rank.
-func (c *conn) explain(f *frame) error {
-	switch {
-	case f.refused == kindAnswer:
-		return fmt.Errorf("rank %d refused a part of what it had read: %v", c.Peer, f.reason)
-	case f.op < c.acked.Load() && !c.awaits(f) || f.op >= c.Queued.Load():
-		return fmt.Errorf("the peer is lost: it refuses operation %d of %d, of which %d are done", f.op, c.Queued.Load(), c.acked.Load())
-	case f.refused == kindGet:
-		return fmt.Errorf("rank %d refused a read of %d bytes at %d of memory %d: %v", c.Peer, f.length, f.offset, f.memory, f.reason)
-	case f.refused == kindAdd:
-		return fmt.Errorf("rank %d refused an addition at %d of memory %d: %v", c.Peer, f.offset, f.memory, f.reason)
-	case f.refused == kindExchange:
-		return fmt.Errorf("rank %d refused an exchange at %d of memory %d: %v", c.Peer, f.offset, f.memory, f.reason)
-	case f.refused == kindUpdate:
-		return fmt.Errorf("rank %d refused a new value of the word at %d of memory %d: %v", c.Peer, f.offset, f.memory, f.reason)
-	case f.length < f.total:
-		return fmt.Errorf("rank %d refused %d bytes at %d, part of a write of %d, to memory %d: %v", c.Peer, f.length, f.offset, f.total, f.memory, f.reason)
+func (c *conn) explain(f *message.Frame) error {
+	if f.Refused != message.Answer && (f.Op < c.acked.Load() && !c.awaits(f) || f.Op >= c.Queued.Load()) {
+		return fmt.Errorf("the peer is lost: it refuses operation %d of %d, of which %d are done", f.Op, c.Queued.Load(), c.acked.Load())
 	}
-	return fmt.Errorf("rank %d refused a write of %d bytes at %d to memory %d: %v", c.Peer, f.length, f.offset, f.memory, f.reason)
+	return c.Refused(f)
 }
 
 // awaits reports whether a frame of the peer's is about a read that waits for its answer,
 // which may be refused once all before it is done.
-func (c *conn) awaits(f *frame) bool {
+func (c *conn) awaits(f *message.Frame) bool {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	_, ok := c.reads.awaits(f.op)
-	return ok && f.refused == kindGet
+	_, ok := c.reads.awaits(f.Op)
+	return ok && f.Refused == message.Read
 }
 
 // tellGone tells the peer that a memory was closed. It does not wait.
 func (c *conn) tellGone(memory uint32) {
 	c.TellGone(memory, func(memory uint32) error {
-		if !c.tell(&frame{kind: kindGone, memory: memory}) {
+		if !c.tell(&message.Frame{Kind: message.Gone, Memory: memory}) {
 			return message.ErrClosed
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -66,10 +67,10 @@ func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 }
 
 // send sends a frame's head and payload on a data socket.
-func (r *rogue) send(t testing.TB, socket int, f frame, payload ...byte) {
+func (r *rogue) send(t testing.TB, socket int, f message.Frame, payload ...byte) {
 	t.Helper()
-	b := make([]byte, frameSize)
-	f.encode(b)
+	b := make([]byte, message.FrameSize)
+	f.Encode(b)
 	if _, err := r.data[socket].Write(append(b, payload...)); err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +79,8 @@ func (r *rogue) send(t testing.TB, socket int, f frame, payload ...byte) {
 // acknowledge has the rogue say that so many operations are done.
 func (r *rogue) acknowledge(t testing.TB, n uint64) {
 	t.Helper()
-	head := make([]byte, frameSize)
-	(&frame{kind: kindAck, op: n}).encode(head)
+	head := make([]byte, message.FrameSize)
+	(&message.Frame{Kind: message.Ack, Op: n}).Encode(head)
 	if _, err := r.control.Write(head); err != nil {
 		t.Fatal(err)
 	}

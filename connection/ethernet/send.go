@@ -51,7 +51,7 @@ type batch struct {
 	count  int
 	used   uint64 // of staging
 	size   uint64 // of all payloads
-	heads  [batchFrames * frameSize]byte
+	heads  [batchFrames * message.FrameSize]byte
 	out    [][]byte // slices of heads and payloads, in order
 	vector net.Buffers
 	holds  []*target.Memory // memories that copies of answers read
@@ -59,7 +59,7 @@ type batch struct {
 
 // piece is one frame of a batch.
 type piece struct {
-	frame
+	message.Frame
 	src       *gpu.Buffer // nil: in data
 	srcOffset uint64
 	data      []byte         // belongs to the batch's place, which uses it again
@@ -67,7 +67,7 @@ type piece struct {
 }
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
-	s := &sender{c: c, conn: nc, part: part, unsent: none, joined: make([]byte, 0, joinedBytes+2*batchFrames*frameSize)}
+	s := &sender{c: c, conn: nc, part: part, unsent: none, joined: make([]byte, 0, joinedBytes+2*batchFrames*message.FrameSize)}
 	device := c.t.rank.Registry.Device()
 	var err error
 	if s.stream, err = device.NewStream(); err != nil {
@@ -178,31 +178,31 @@ func (s *sender) fill(b *batch, wait bool) bool {
 	at := uint64(0)
 	for i := range b.count {
 		p := &b.pieces[i]
-		head := b.heads[i*frameSize : (i+1)*frameSize]
-		p.encode(head)
+		head := b.heads[i*message.FrameSize : (i+1)*message.FrameSize]
+		p.Encode(head)
 		b.out = append(b.out, head)
-		if p.kind == kindAnswer {
+		if p.Kind == message.Answer {
 			if err := s.copyAnswer(b, p, at); err != nil {
-				s.c.refuse(&frame{kind: kindGet, memory: p.from.ID, op: p.op, offset: p.srcOffset - p.offset, length: p.total, total: p.total}, err)
+				s.c.refuse(&message.Frame{Kind: message.Read, Memory: p.from.ID, Op: p.Op, Offset: p.srcOffset - p.Offset, Length: p.Total, Total: p.Total}, err)
 				return false
 			}
-			b.out = append(b.out, b.bytes[at:at+p.length])
-			at += p.length
+			b.out = append(b.out, b.bytes[at:at+p.Length])
+			at += p.Length
 			continue
 		}
-		if p.kind != kindData {
+		if p.Kind != message.Data {
 			continue
 		}
 		if host := s.host(p.src, p.data); host != nil {
-			b.out = append(b.out, host[p.srcOffset:p.srcOffset+p.length])
+			b.out = append(b.out, host[p.srcOffset:p.srcOffset+p.Length])
 			continue
 		}
-		if err := s.stream.Copy(b.staging, at, p.src, p.srcOffset, p.length); err != nil {
+		if err := s.stream.Copy(b.staging, at, p.src, p.srcOffset, p.Length); err != nil {
 			s.c.broken(err)
 			return false
 		}
-		b.out = append(b.out, b.bytes[at:at+p.length])
-		at += p.length
+		b.out = append(b.out, b.bytes[at:at+p.Length])
+		at += p.Length
 		b.copies = true
 	}
 	if b.copies {
@@ -254,15 +254,10 @@ operations:
 	for ahead := c.farAhead(); !ahead && b.count < batchFrames && c.due(); {
 		o := c.Oldest()
 		p := &b.pieces[b.count]
-		*p = piece{frame: frame{kind: frames[o.Kind], memory: o.Memory, op: c.Taken, offset: o.Offset}, data: p.data}
-		switch o.Kind {
-		case message.Update:
-			p.length, p.total = o.From, o.To
-		case message.Add, message.Exchange:
-			p.length, p.total, o.Given = 8, o.To, o.N
-		case message.Read:
-			p.length, p.total, o.Given = o.N, o.N, o.N
-		default:
+		*p = piece{Frame: o.Frame(c.Taken), data: p.data}
+		if o.Kind != message.Data {
+			o.Given = o.N
+		} else {
 			host := s.host(o.Src, o.Data)
 			room := s.part - b.used
 			if host != nil {
@@ -275,8 +270,7 @@ operations:
 			if n == 0 || b.size >= straightBytes {
 				break operations
 			}
-			p.length, p.total, p.src, p.srcOffset = n, o.N, o.Src, o.SrcOffset+o.Given
-			p.offset += o.Given
+			p.Length, p.src, p.srcOffset = n, o.Src, o.SrcOffset+o.Given
 			o.Given += n
 			b.size += n
 			if host == nil {

@@ -1,6 +1,7 @@
 package ethernet
 
 import (
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -36,6 +37,6 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 
 // target returns the memory that a frame writes to or reads. All of the frame must lie inside
 // it.
-func (t *Transport) target(f *frame) (*target.Memory, error) {
-	return t.rank.Targets.Find(f.memory, f.offset, f.bytes(), f.kind.word())
+func (t *Transport) target(f *message.Frame) (*target.Memory, error) {
+	return t.rank.Targets.Find(f.Memory, f.Offset, f.Size(), f.Kind.Word())
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // protocolVersion is the version of requests, and of rings and messages.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // request is what a rank asks for that connects to another: a ring to write into.
 type request struct {

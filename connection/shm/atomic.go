@@ -15,12 +15,12 @@ import (
 
 // change does an addition or an exchange in memory that the host can access.
 func (r *receiver) change(e *entry, host []byte) {
-	word := (*uint64)(unsafe.Pointer(&host[e.offset]))
-	if e.kind == message.Add {
-		atomic.AddUint64(word, e.to)
+	word := (*uint64)(unsafe.Pointer(&host[e.Offset]))
+	if e.Kind == message.Add {
+		atomic.AddUint64(word, e.Total)
 		return
 	}
-	binary.NativeEndian.PutUint64(r.ring.data[e.place:], atomic.SwapUint64(word, e.to))
+	binary.NativeEndian.PutUint64(r.ring.data[e.place:], atomic.SwapUint64(word, e.Total))
 }
 
 // settle waits until the stream has done what was queued, as it may have stores to do where the

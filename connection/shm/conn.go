@@ -96,21 +96,22 @@ func (c *conn) start() error {
 }
 
 // hear takes a message of the peer.
-func (c *conn) hear(m *note) error {
+func (c *conn) hear(f *message.Frame) error {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	switch m.kind {
-	case messageWake:
-	case messageGone:
-		c.Gone.Add(m.memory)
-	case messageRefuse:
+	switch f.Kind {
+	case message.Wake:
+	case message.Gone:
+		c.Gone.Add(f.Memory)
+	case message.Refuse:
 		c.Poll()
-		if m.number < c.done || m.number >= c.posted.Load() {
-			return fmt.Errorf("it refuses entry %d of %d, of which %d are done", m.number, c.posted.Load(), c.done)
+		if f.Op < c.done || f.Op >= c.posted.Load() {
+			return fmt.Errorf("it refuses entry %d of %d, of which %d are done", f.Op, c.posted.Load(), c.done)
 		}
-		e := entry{kind: m.refused, memory: m.memory, offset: m.offset, length: m.length}
-		c.UselessLocked(fmt.Errorf("rank %d refused %v: %v", c.Peer, &e, m.reason))
+		c.UselessLocked(c.Refused(f))
 		return nil
+	default:
+		return fmt.Errorf("a packet of kind %d to the rank that sends", f.Kind)
 	}
 	c.Changed.Broadcast() // those who sleep look themselves
 	c.Work.Broadcast()

@@ -64,10 +64,10 @@ func (r *rogue) post(n uint64) {
 }
 
 // says returns the message of that kind that comes.
-func (r *rogue) says(t testing.TB, kind messageKind) note {
+func (r *rogue) says(t testing.TB, kind message.Kind) message.Frame {
 	t.Helper()
 	r.sock.SetDeadline(time.Now().Add(testlink.Timeout))
-	packet := make([]byte, messageSize+1)
+	packet := make([]byte, message.FrameSize+1)
 	for {
 		n, err := r.sock.Read(packet)
 		if errors.Is(err, syscall.ECONNRESET) { // it had not read the wake; what it sent before comes next
@@ -76,11 +76,11 @@ func (r *rogue) says(t testing.TB, kind messageKind) note {
 		if err != nil {
 			t.Fatalf("the packet of kind %d does not come: %v", kind, err)
 		}
-		m, err := decodeMessage(packet[:n])
+		m, err := message.Decode(packet[:n])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.kind == kind {
+		if m.Kind == kind {
 			return m
 		}
 	}
@@ -90,12 +90,12 @@ func (r *rogue) says(t testing.TB, kind messageKind) note {
 // is written.
 func TestBadEntries(t *testing.T) {
 	data := func(change func(*entry)) entry {
-		e := entry{kind: message.Data, length: 8}
+		e := entry{Frame: message.Frame{Kind: message.Data, Length: 8, Total: 8}}
 		change(&e)
 		return e
 	}
 	update := func(change func(*entry)) entry {
-		e := entry{kind: message.Update, to: 1}
+		e := entry{Frame: message.Frame{Kind: message.Update, Total: 1}}
 		change(&e)
 		return e
 	}
@@ -104,22 +104,23 @@ func TestBadEntries(t *testing.T) {
 		says   string
 		reason target.Reason
 	}{
-		"unknown memory":      {data(func(e *entry) { e.memory = 99 }), "never was registered", target.Unknown},
-		"one past the end":    {data(func(e *entry) { e.offset = 64 - 7 }), "which has 64", target.Range},
-		"far offset":          {data(func(e *entry) { e.offset = 1<<64 - 8 }), "which has 64", target.Range},
-		"more than the ring":  {data(func(e *entry) { e.length = MinRing + 1 }), "of a ring of", target.Protocol},
-		"length of 2^63":      {data(func(e *entry) { e.length = 1 << 63 }), "of a ring of", target.Protocol},
+		"unknown memory":      {data(func(e *entry) { e.Memory = 99 }), "never was registered", target.Unknown},
+		"one past the end":    {data(func(e *entry) { e.Offset = 64 - 7 }), "which has 64", target.Range},
+		"far offset":          {data(func(e *entry) { e.Offset = 1<<64 - 8 }), "which has 64", target.Range},
+		"more than the ring":  {data(func(e *entry) { e.Length, e.Total = MinRing+1, MinRing+1 }), "of a ring of", target.Protocol},
+		"length of 2^63":      {data(func(e *entry) { e.Length, e.Total = 1<<63, 1<<63 }), "of a ring of", target.Protocol},
 		"outside of the ring": {data(func(e *entry) { e.place = MinRing - 7 }), "of a ring of", target.Protocol},
-		"read past the end":   {entry{kind: message.Read, offset: 60, length: 8}, "which has 64", target.Range},
-		"odd addition":        {entry{kind: message.Add, offset: 4}, "not aligned", target.Range},
-		"exchange past end":   {entry{kind: message.Exchange, offset: 64, length: 8}, "which has 64", target.Range},
-		"odd exchange":        {entry{kind: message.Exchange, offset: 4, length: 8}, "not aligned", target.Range},
-		"read to elsewhere":   {entry{kind: message.Read, length: 8, place: MinRing}, "of a ring of", target.Protocol},
-		"empty":               {data(func(e *entry) { e.length = 0 }), "0 bytes", target.Protocol},
-		"word past the end":   {update(func(e *entry) { e.offset = 64 }), "which has 64", target.Range},
-		"odd word":            {update(func(e *entry) { e.offset = 4 }), "not aligned", target.Range},
-		"falling word":        {update(func(e *entry) { e.from = 2 }), "down to", target.Protocol},
-		"kind":                {entry{kind: 9}, "unknown kind 9", target.Protocol},
+		"read past the end":   {entry{Frame: message.Frame{Kind: message.Read, Offset: 60, Length: 8, Total: 8}}, "which has 64", target.Range},
+		"odd addition":        {entry{Frame: message.Frame{Kind: message.Add, Offset: 4, Length: 8}}, "not aligned", target.Range},
+		"exchange past end":   {entry{Frame: message.Frame{Kind: message.Exchange, Offset: 64, Length: 8}}, "which has 64", target.Range},
+		"odd exchange":        {entry{Frame: message.Frame{Kind: message.Exchange, Offset: 4, Length: 8}}, "not aligned", target.Range},
+		"read to elsewhere":   {entry{Frame: message.Frame{Kind: message.Read, Length: 8, Total: 8}, place: MinRing}, "of a ring of", target.Protocol},
+		"empty":               {data(func(e *entry) { e.Length = 0 }), "0 bytes", target.Protocol},
+		"word past the end":   {update(func(e *entry) { e.Offset = 64 }), "which has 64", target.Range},
+		"odd word":            {update(func(e *entry) { e.Offset = 4 }), "not aligned", target.Range},
+		"falling word":        {update(func(e *entry) { e.Length = 2 }), "down to", target.Protocol},
+		"kind":                {entry{Frame: message.Frame{Kind: 77}}, "unknown kind 77", target.Protocol},
+		"answer":              {entry{Frame: message.Frame{Kind: message.Answer, Length: 8, Total: 8}}, "an entry of kind 9", target.Protocol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, k := range kinds {
@@ -127,17 +128,17 @@ func TestBadEntries(t *testing.T) {
 				m := memory(t, b, k, 64)
 				r := newRogue(t, b)
 				copy(r.ring.data, testlink.Noise(64))
-				r.ring.put(0, &entry{kind: message.Data, memory: m.ID(), length: 4})
+				r.ring.put(0, &entry{Frame: message.Frame{Kind: message.Data, Memory: m.ID(), Length: 4, Total: 4}})
 				e := c.entry
-				if e.memory == 0 {
-					e.memory = m.ID()
+				if e.Memory == 0 {
+					e.Memory = m.ID()
 				}
 				r.ring.put(1, &e)
 				r.post(2)
 				testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, c.says)
-				m1 := r.says(t, messageRefuse)
-				testcmp.Equal(t, "the reason", m1.reason, c.reason)
-				testcmp.Equal(t, "the entry's number", m1.number, 1)
+				m1 := r.says(t, message.Refuse)
+				testcmp.Equal(t, "the reason", m1.Reason, c.reason)
+				testcmp.Equal(t, "the entry's number", m1.Op, 1)
 				if !strings.Contains(b.log.String(), "refused what a peer sent") {
 					t.Error("the log does not say it")
 				}
@@ -164,7 +165,7 @@ func TestBadCounts(t *testing.T) {
 	b := newRank(t, 1, Options{Ring: MinRing})
 	m := memory(t, b, pinned, 64)
 	r := newRogue(t, b)
-	r.ring.put(0, &entry{kind: message.Update, memory: m.ID(), to: 1})
+	r.ring.put(0, &entry{Frame: message.Frame{Kind: message.Update, Memory: m.ID(), Total: 1}})
 	r.post(1)
 	testlink.Eventually(t, "it is done", func() bool { return r.ring.done.Load() == 1 })
 	r.post(0)
@@ -198,12 +199,12 @@ func TestBadPackets(t *testing.T) {
 		packet []byte
 		says   string
 	}{
-		"noise":        {testlink.Noise(messageSize), "version"},
-		"long":         {make([]byte, 1000), "packet of 33 bytes"},
-		"short":        {[]byte{1}, "packet of 1 bytes"},
-		"news":         {(&note{kind: messageGone}).encode(), "kind 4 to the rank that receives"},
-		"bye":          {(&note{kind: messageBye}).encode(), "has closed the connection"},
-		"unknown kind": {(&note{kind: 77}).encode(), "unknown kind 77"},
+		"noise":        {testlink.Noise(message.FrameSize), "version"},
+		"long":         {make([]byte, 1000), "head of 41 bytes"},
+		"short":        {[]byte{1}, "head of 1 bytes"},
+		"news":         {(&message.Frame{Kind: message.Gone}).Bytes(), "kind 6 to the rank that receives"},
+		"bye":          {(&message.Frame{Kind: message.Bye}).Bytes(), "has closed the connection"},
+		"unknown kind": {(&message.Frame{Kind: 77}).Bytes(), "unknown kind 77"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRogue(t, newRank(t, 1, Options{}))
@@ -217,8 +218,9 @@ func TestBadPackets(t *testing.T) {
 		packet []byte
 		says   string
 	}{
-		"noise":         {testlink.Noise(messageSize), "version"},
-		"false refusal": {(&note{kind: messageRefuse, reason: target.Closed, number: 5}).encode(), "refuses entry 5 of 0"},
+		"noise":         {testlink.Noise(message.FrameSize), "version"},
+		"data":          {(&message.Frame{Kind: message.Data, Length: 1, Total: 1}).Bytes(), "kind 1 to the rank that sends"},
+		"false refusal": {(&message.Frame{Kind: message.Refuse, Reason: target.Closed, Refused: message.Data, Op: 5, Length: 1, Total: 1}).Bytes(), "refuses entry 5 of 0"},
 	} {
 		t.Run(name+" to the sender", func(t *testing.T) {
 			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
@@ -619,8 +621,8 @@ func TestRefusals(t *testing.T) {
 		send func(a *link, dst, src *registeredmem.Memory) error
 		says string
 	}{
-		"write":       {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 128, src, 0, 64) }, "rank 1 refused 64 bytes at 128 of memory 0: it was closed"},
-		"large write": {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 0, src, 0, src.Size()) }, "rank 1 refused 524288 bytes at 0 of memory 0: it was closed"},
+		"write":       {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 128, src, 0, 64) }, "rank 1 refused a write of 64 bytes at 128 to memory 0: it was closed"},
+		"large write": {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 0, src, 0, src.Size()) }, "rank 1 refused 524288 bytes at 0, part of a write of 16777216, to memory 0: it was closed"},
 		"update":      {func(a *link, dst, _ *registeredmem.Memory) error { return a.UpdateAndSync(dst, 8, 0, 1) }, "rank 1 refused a new value of the word at 8 of memory 0: it was closed"},
 		"store":       {func(a *link, dst, _ *registeredmem.Memory) error { return a.Store(dst, 8, 1) }, "rank 1 refused a new value of the word at 8 of memory 0: it was closed"},
 		"addition":    {func(a *link, dst, _ *registeredmem.Memory) error { return a.Add(dst, 8, 1) }, "rank 1 refused an addition at 8 of memory 0: it was closed"},

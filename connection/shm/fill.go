@@ -110,12 +110,12 @@ func (f *filler) takeLocked() (n int) {
 	for n < batchEntries && c.Taken < c.Queued.Load() && f.filled-c.finished < entryCount {
 		o := c.Oldest()
 		p := &f.pieces[n]
-		p.entry, p.src = entry{kind: o.Kind, memory: o.Memory, offset: o.Offset + o.Given, from: o.From, to: o.To}, o.Src
+		p.entry, p.src = entry{Frame: o.Frame(f.filled)}, o.Src
 		if !o.Kind.Asks() && c.asked != c.fetched {
 			break // what is queued behind a read finds its bytes
 		}
 		read := answer{}
-		if placed(p.kind) {
+		if placed(p.Kind) {
 			// What is in a row: to the end of the data, of which those of older entries are in use.
 			at := f.used % room
 			most := min(o.N-o.Given, c.ring.piece()-given, room-at)
@@ -126,9 +126,12 @@ func (f *filler) takeLocked() (n int) {
 			if o.Kind == message.Exchange && size < o.N {
 				break // it goes whole into the next batch
 			}
-			p.place, p.length, p.srcOffset = at, size, o.SrcOffset+o.Given
+			p.place, p.Length, p.srcOffset = at, size, o.SrcOffset+o.Given
 			switch {
 			case o.Kind.Asks():
+				if o.Kind == message.Read {
+					p.Total = size // each part is a read of its own
+				}
 				read = answer{o.Into, o.IntoOffset + o.Given, at, size}
 				if c.asked++; c.asked == 1 {
 					c.fetcher.running.Go(c.fetcher.run)
@@ -162,20 +165,20 @@ func (f *filler) fill(pieces []piece) error {
 	b.copies, b.until = false, f.filled
 	for i := range pieces {
 		p := &pieces[i]
-		if p.kind != message.Data {
+		if p.Kind != message.Data {
 			continue
 		}
 		host := p.data
 		if p.src != nil {
 			if host = c.t.rank.Host(p.src); host != nil {
-				host = host[p.srcOffset : p.srcOffset+p.length]
+				host = host[p.srcOffset : p.srcOffset+p.Length]
 			}
 		}
 		if host != nil {
 			copy(c.ring.data[p.place:], host)
 			continue
 		}
-		if err := c.stream.Copy(c.ring.buffer, dataAt+p.place, p.src, p.srcOffset, p.length); err != nil {
+		if err := c.stream.Copy(c.ring.buffer, dataAt+p.place, p.src, p.srcOffset, p.Length); err != nil {
 			return err
 		}
 		b.copies = true

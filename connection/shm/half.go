@@ -28,8 +28,8 @@ type half struct {
 	// What listen has. awaited is whether the peer has sent nothing yet, of a receiving half: it may not know
 	// of it.
 	awaited bool
-	packet  [messageSize + 1]byte // one more shows what is too long
-	heard   note
+	packet  [message.FrameSize + 1]byte // one more shows what is too long
+	heard   message.Frame
 }
 
 // open fills a half. It owns sock and ring, also when it fails. ended wakes all that wait, with Mu.
@@ -71,14 +71,14 @@ func (h *half) lostLocked(err error) {
 // broken ends the half because this rank's device or system failed, of which it tells the peer.
 func (h *half) broken(err error) {
 	if !h.Over() {
-		h.tell(&note{kind: messageFailed}, partingTime) // a peer that is gone does not need it
+		h.tell(&message.Frame{Kind: message.Failed}, partingTime) // a peer that is gone does not need it
 	}
 	h.Fail(mscclgo.ErrSystem, err)
 }
 
 // listen waits for a message of the peer and passes it to take. It reports false, and ends the half, where there
 // is none any more. One goroutine calls it.
-func (h *half) listen(take func(*note) error) bool {
+func (h *half) listen(take func(*message.Frame) error) bool {
 	n, err := h.sock.Read(h.packet[:])
 	if errors.Is(err, syscall.ECONNRESET) { // it had not read all when it hung up; what it sent before can still be read
 		n, err = h.sock.Read(h.packet[:])
@@ -100,14 +100,14 @@ func (h *half) listen(take func(*note) error) bool {
 }
 
 // receive passes a message of n bytes to take.
-func (h *half) receive(n int, take func(*note) error) (err error) {
-	h.heard, err = decodeMessage(h.packet[:n])
+func (h *half) receive(n int, take func(*message.Frame) error) (err error) {
+	h.heard, err = message.Decode(h.packet[:n])
 	switch {
 	case err != nil:
 		return err
-	case h.heard.kind == messageBye:
+	case h.heard.Kind == message.Bye:
 		return message.ErrLeft
-	case h.heard.kind == messageFailed:
+	case h.heard.Kind == message.Failed:
 		return message.ErrFailed
 	}
 	return take(&h.heard)
@@ -115,7 +115,7 @@ func (h *half) receive(n int, take func(*note) error) (err error) {
 
 // tell sends a message, unless this rank closes the half. It waits for room in the socket for
 // so long at most.
-func (h *half) tell(m *note, patience time.Duration) error {
+func (h *half) tell(f *message.Frame, patience time.Duration) error {
 	h.Mu.Lock()
 	if h.Closing() {
 		h.Mu.Unlock()
@@ -123,11 +123,11 @@ func (h *half) tell(m *note, patience time.Duration) error {
 	}
 	h.sock.SetWriteDeadline(time.Now().Add(patience))
 	h.Mu.Unlock()
-	_, err := h.sock.Write(m.encode())
+	_, err := h.sock.Write(f.Bytes())
 	return err
 }
 
-var wake = (&note{kind: messageWake}).encode()
+var wake = (&message.Frame{Kind: message.Wake}).Bytes()
 
 // sendWake is a function, so that none is made for each wake.
 func sendWake(fd uintptr) {
@@ -150,7 +150,7 @@ func (h *half) leave() {
 			h.sock.SetWriteDeadline(time.Now().Add(partingTime)) // also of a message that waits for room
 		}
 		h.Mu.Unlock()
-		h.sock.Write((&note{kind: messageBye}).encode()) // a peer that is gone does not need it
+		h.sock.Write((&message.Frame{Kind: message.Bye}).Bytes()) // a peer that is gone does not need it
 	}
 	h.Fail(mscclgo.ErrInvalid, message.ErrClosed)
 }

@@ -119,9 +119,9 @@ func (r *receiver) close() error {
 }
 
 // woken takes a message of the peer.
-func woken(m *note) error {
-	if m.kind != messageWake {
-		return fmt.Errorf("a packet of kind %d to the rank that receives", m.kind)
+func woken(f *message.Frame) error {
+	if f.Kind != message.Wake {
+		return fmt.Errorf("a packet of kind %d to the rank that receives", f.Kind)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func woken(m *note) error {
 // tellGone tells the peer that a memory was closed. It does not wait.
 func (r *receiver) tellGone(memory uint32) {
 	r.TellGone(memory, func(memory uint32) error {
-		return r.tell(&note{kind: messageGone, memory: memory}, r.t.opts.Timeout)
+		return r.tell(&message.Frame{Kind: message.Gone, Memory: memory}, r.t.opts.Timeout)
 	})
 }
 
@@ -170,12 +170,12 @@ func (r *receiver) run() {
 
 // apply does what an entry asks for, or queues it on the stream.
 func (r *receiver) apply(e *entry) error {
-	m, err := r.t.rank.Targets.Find(e.memory, e.offset, e.bytes(), e.kind.Word())
+	m, err := r.t.rank.Targets.Find(e.Memory, e.Offset, e.Size(), e.Kind.Word())
 	if err != nil {
 		return err
 	}
 	host := r.t.rank.Host(m.Buffer)
-	if host != nil && e.kind.Atomic() {
+	if host != nil && e.Kind.Atomic() {
 		if err := r.settle(); err != nil {
 			return err
 		}
@@ -185,39 +185,39 @@ func (r *receiver) apply(e *entry) error {
 	}
 	if host != nil && r.begun.Load() == r.ended && len(r.holds) == 0 {
 		defer m.Release()
-		switch e.kind {
+		switch e.Kind {
 		case message.Update:
-			atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[e.offset])), e.to)
+			atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[e.Offset])), e.Total)
 		case message.Add, message.Exchange:
 			r.change(e, host)
 		case message.Read:
-			m.Moved(r.Peer, e.offset, e.length, false)
-			copy(r.ring.data[e.place:e.place+e.length], host[e.offset:])
+			m.Moved(r.Peer, e.Offset, e.Length, false)
+			copy(r.ring.data[e.place:e.place+e.Length], host[e.Offset:])
 		default:
-			m.Moved(r.Peer, e.offset, e.length, true)
-			copy(host[e.offset:e.offset+e.length], r.ring.data[e.place:])
+			m.Moved(r.Peer, e.Offset, e.Length, true)
+			copy(host[e.Offset:e.Offset+e.Length], r.ring.data[e.place:])
 		}
 		return nil
 	}
 	r.holds = append(r.holds, m)
 	switch {
-	case e.kind == message.Data:
-		r.given += e.length
-		err = r.stream.Copy(m.Buffer, e.offset, r.ring.buffer, dataAt+e.place, e.length)
-	case e.kind == message.Read:
-		r.given += e.length
-		err = r.stream.Copy(r.ring.buffer, dataAt+e.place, m.Buffer, e.offset, e.length)
-	case e.kind == message.Add:
-		err = r.stream.Add64(m.Buffer, e.offset, e.to)
-	case e.kind == message.Exchange:
-		r.given += e.length
-		err = r.stream.Exchange64(m.Buffer, e.offset, e.to, r.ring.buffer, dataAt+e.place)
+	case e.Kind == message.Data:
+		r.given += e.Length
+		err = r.stream.Copy(m.Buffer, e.Offset, r.ring.buffer, dataAt+e.place, e.Length)
+	case e.Kind == message.Read:
+		r.given += e.Length
+		err = r.stream.Copy(r.ring.buffer, dataAt+e.place, m.Buffer, e.Offset, e.Length)
+	case e.Kind == message.Add:
+		err = r.stream.Add64(m.Buffer, e.Offset, e.Total)
+	case e.Kind == message.Exchange:
+		r.given += e.Length
+		err = r.stream.Exchange64(m.Buffer, e.Offset, e.Total, r.ring.buffer, dataAt+e.place)
 	case r.t.storeValues:
-		err = r.stream.WriteValue64(m.Buffer, e.offset, e.to)
+		err = r.stream.WriteValue64(m.Buffer, e.Offset, e.Total)
 	default:
 		// A copy of 8 aligned bytes is not torn. The value lies in the entry, where the peer
 		// can still change it to another that it may as well have sent.
-		err = r.stream.Copy(m.Buffer, e.offset, r.ring.buffer, entryAt(r.taken)+8*toWord, 8)
+		err = r.stream.Copy(m.Buffer, e.Offset, r.ring.buffer, entryAt(r.taken)+8*message.TotalWord, 8)
 	}
 	if err != nil {
 		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
@@ -298,15 +298,16 @@ func (r *receiver) wait(posted uint64) {
 
 // refuse ends the half because of an entry, and tells the peer why.
 func (r *receiver) refuse(e *entry, err error) {
-	out := note{kind: messageRefuse, reason: target.Protocol, refused: e.kind, memory: e.memory, offset: e.offset, length: e.length, number: r.taken}
+	out := e.Frame
+	out.Kind, out.Refused, out.Reason, out.Op = message.Refuse, e.Kind, target.Protocol, r.taken
 	end := func() { r.lost(err) }
 	var why *target.Refusal
 	switch {
 	case errors.Is(err, errDevice):
-		out.reason = target.Failed
+		out.Reason = target.Failed
 		end = func() { r.broken(err) }
 	case errors.As(err, &why):
-		out.reason = why.Reason
+		out.Reason = why.Reason
 		end = func() { r.Fail(mscclgo.ErrRemote, err) } // the peer may not have heard yet that a memory was closed
 	}
 	r.t.log.Warn("shm: refused what a peer sent", "peer", r.Peer, "error", err)

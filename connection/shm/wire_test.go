@@ -14,12 +14,12 @@ import (
 const testRoom = 1 << 20
 
 var goodEntries = []entry{
-	{kind: message.Data, memory: 1, offset: 2, length: 3, place: 64},
-	{kind: message.Data, memory: 1<<32 - 1, offset: 1<<64 - 1, length: testRoom},
-	{kind: message.Read, memory: 1, offset: 2, length: 3, place: 64},
-	{kind: message.Update, memory: 1, offset: 8, from: 4, to: 1<<64 - 1},
-	{kind: message.Add, memory: 1, offset: 8, to: 1<<64 - 1},
-	{kind: message.Exchange, memory: 1, offset: 8, to: 3, length: 8, place: testRoom - 8},
+	{Frame: message.Frame{Kind: message.Data, Memory: 1, Offset: 2, Length: 3, Total: 3}, place: 64},
+	{Frame: message.Frame{Kind: message.Data, Memory: 1<<32 - 1, Offset: 1<<64 - 1, Length: testRoom, Total: testRoom}},
+	{Frame: message.Frame{Kind: message.Read, Memory: 1, Offset: 2, Length: 3, Total: 3}, place: 64},
+	{Frame: message.Frame{Kind: message.Update, Memory: 1, Offset: 8, Length: 4, Total: 1<<64 - 1}},
+	{Frame: message.Frame{Kind: message.Add, Memory: 1, Offset: 8, Total: 1<<64 - 1, Length: 8}},
+	{Frame: message.Frame{Kind: message.Exchange, Memory: 1, Offset: 8, Total: 3, Length: 8}, place: testRoom - 8},
 }
 
 func TestEntries(t *testing.T) {
@@ -30,27 +30,22 @@ func TestEntries(t *testing.T) {
 		}
 	}
 	for name, e := range map[string]entry{
-		"kind 0":             {length: 1},
-		"kind 6":             {kind: 6, length: 8},
-		"addition of data":   {kind: message.Add, length: 8, to: 1},
-		"addition from":      {kind: message.Add, from: 1, to: 1},
-		"wide exchange":      {kind: message.Exchange, length: 16, to: 1},
-		"narrow exchange":    {kind: message.Exchange, length: 4, to: 1},
-		"odd exchange":       {kind: message.Exchange, length: 8, place: 4},
-		"exchange from":      {kind: message.Exchange, length: 8, from: 1},
-		"exchange past end":  {kind: message.Exchange, length: 8, place: testRoom},
-		"empty read":         {kind: message.Read},
-		"read past the end":  {kind: message.Read, length: 2, place: testRoom - 1},
-		"read with a value":  {kind: message.Read, length: 1, from: 1, to: 1},
-		"empty":              {kind: message.Data},
-		"longer than a ring": {kind: message.Data, length: testRoom + 1},
-		"past the end":       {kind: message.Data, length: 2, place: testRoom - 1},
-		"far away":           {kind: message.Data, length: 2, place: 1<<64 - 1},
-		"of all there is":    {kind: message.Data, length: 1<<64 - 1, place: 2},
-		"data with a value":  {kind: message.Data, length: 1, to: 1},
-		"update with data":   {kind: message.Update, length: 1, to: 1},
-		"update at a place":  {kind: message.Update, place: 1, to: 1},
-		"falling word":       {kind: message.Update, from: 2, to: 1},
+		"kind 0":              {Frame: message.Frame{Length: 1}},
+		"a refusal":           {Frame: message.Frame{Kind: message.Refuse, Reason: target.Protocol}},
+		"an answer":           {Frame: message.Frame{Kind: message.Answer, Length: 8, Total: 8}},
+		"addition at a place": {Frame: message.Frame{Kind: message.Add, Length: 8, Total: 1}, place: 8},
+		"wide exchange":       {Frame: message.Frame{Kind: message.Exchange, Length: 16, Total: 1}},
+		"odd exchange":        {Frame: message.Frame{Kind: message.Exchange, Length: 8}, place: 4},
+		"exchange past end":   {Frame: message.Frame{Kind: message.Exchange, Length: 8}, place: testRoom},
+		"empty read":          {Frame: message.Frame{Kind: message.Read}},
+		"read past the end":   {Frame: message.Frame{Kind: message.Read, Length: 2, Total: 2}, place: testRoom - 1},
+		"empty":               {Frame: message.Frame{Kind: message.Data}},
+		"longer than a ring":  {Frame: message.Frame{Kind: message.Data, Length: testRoom + 1, Total: testRoom + 1}},
+		"past the end":        {Frame: message.Frame{Kind: message.Data, Length: 2, Total: 2}, place: testRoom - 1},
+		"far away":            {Frame: message.Frame{Kind: message.Data, Length: 2, Total: 2}, place: 1<<64 - 1},
+		"of all there is":     {Frame: message.Frame{Kind: message.Data, Length: 1<<64 - 1, Total: 1<<64 - 1}, place: 2},
+		"update at a place":   {Frame: message.Frame{Kind: message.Update, Total: 1}, place: 1},
+		"falling word":        {Frame: message.Frame{Kind: message.Update, Length: 2, Total: 1}},
 	} {
 		if _, err := decodeEntry(e.encode(), testRoom); err == nil {
 			t.Errorf("an entry that is wrong was taken: %s", name)
@@ -61,7 +56,7 @@ func TestEntries(t *testing.T) {
 	if _, err := decodeEntry(words, testRoom); err == nil {
 		t.Error("an entry with a bit too much was taken")
 	}
-	if got := goodEntries[3].encode()[toWord]; got != goodEntries[3].to {
+	if got := goodEntries[3].encode()[message.TotalWord]; got != goodEntries[3].Total {
 		t.Errorf("the value is in another word: %#x there", got)
 	}
 }
@@ -78,54 +73,8 @@ func FuzzEntry(f *testing.F) {
 			return
 		}
 		testcmp.Equal(t, "the entry again", got.encode(), words)
-		if placed(got.kind) && (got.place > testRoom || got.length > testRoom-got.place || got.length == 0) {
+		if placed(got.Kind) && (got.place > testRoom || got.Length > testRoom-got.place || got.Length == 0) {
 			t.Errorf("%v at %d is outside the ring", &got, got.place)
-		}
-	})
-}
-
-var goodMessages = []note{
-	{kind: messageWake},
-	{kind: messageBye},
-	{kind: messageFailed},
-	{kind: messageGone, memory: 7},
-	{kind: messageRefuse, reason: target.Closed, refused: message.Update, memory: 1, offset: 2, length: 3, number: 4},
-}
-
-func TestMessages(t *testing.T) {
-	for _, m := range goodMessages {
-		got, err := decodeMessage(m.encode())
-		if diff := cmp.Diff(m, got, cmp.AllowUnexported(note{})); diff != "" || err != nil {
-			t.Errorf("%v (-want +got):\n%s", err, diff)
-		}
-	}
-	for name, b := range map[string][]byte{
-		"empty":                      {},
-		"short":                      make([]byte, messageSize-1),
-		"long":                       append(goodMessages[0].encode(), 0),
-		"of version 0":               make([]byte, messageSize),
-		"of kind 0":                  (&note{}).encode(),
-		"of kind 6":                  (&note{kind: 6}).encode(),
-		"a wake with a memory":       (&note{kind: messageWake, memory: 1}).encode(),
-		"a bye with a number":        (&note{kind: messageBye, number: 1}).encode(),
-		"a failure with an offset":   (&note{kind: messageFailed, offset: 1}).encode(),
-		"news of an offset":          (&note{kind: messageGone, offset: 1}).encode(),
-		"a refusal without a reason": (&note{kind: messageRefuse}).encode(),
-		"a refusal with reason 6":    (&note{kind: messageRefuse, reason: 6}).encode(),
-	} {
-		if _, err := decodeMessage(b); err == nil {
-			t.Errorf("a packet was taken that is %s", name)
-		}
-	}
-}
-
-func FuzzMessage(f *testing.F) {
-	for _, m := range goodMessages {
-		f.Add(m.encode())
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := decodeMessage(b); err == nil && !bytes.Equal(m.encode(), b) {
-			t.Errorf("%x reads as %+v", b, m)
 		}
 	})
 }

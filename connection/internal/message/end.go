@@ -3,6 +3,7 @@ package message
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,6 +99,11 @@ func (e *End) UselessLocked(err error) {
 	if e.FailLocked(mscclgo.ErrRemote, err) && e.rank.lost != nil {
 		go e.rank.lost(e.Peer, mscclgo.Errorf(mscclgo.ErrRemote, e.rank.Name+": connection", "%w", err).At(e.rank.Registry.Rank(), e.Peer))
 	}
+}
+
+// Refused returns what a refusal of the peer's says.
+func (e *End) Refused(f *Frame) error {
+	return fmt.Errorf("rank %d refused %s: %v", e.Peer, f.refused(), f.Reason)
 }
 
 // Over reports whether the connection has ended.

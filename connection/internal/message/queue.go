@@ -20,27 +20,6 @@ const inlineLimit = 4 << 10
 // waits for room.
 const Depth = 1024
 
-// Kind is what an operation does. In shared memory its number is.
-type Kind uint32
-
-// The kinds.
-const (
-	Data     Kind = iota + 1 // bytes of this rank are written to the peer's memory
-	Update                   // a word there gets a new value, by an update or a store
-	Read                     // bytes there are written to this rank's memory
-	Add                      // a value is added to a word there
-	Exchange                 // a word there gets a new value, and what it was goes to this rank's memory
-)
-
-// Atomic reports whether operations of the kind depend on what the word was.
-func (k Kind) Atomic() bool { return k == Add || k == Exchange }
-
-// Word reports whether operations of the kind are on a word.
-func (k Kind) Word() bool { return k == Update || k.Atomic() }
-
-// Asks reports whether operations of the kind are answered.
-func (k Kind) Asks() bool { return k == Read || k == Exchange }
-
 // Op is an operation in the queue.
 type Op struct {
 	Kind   Kind
@@ -58,6 +37,18 @@ type Op struct {
 	IntoOffset uint64
 
 	After uint64 // the carrier's: what must be answered before it is sent
+}
+
+// Frame returns the head of what is not sent of an operation, which is the connection's number op.
+func (o *Op) Frame(op uint64) Frame {
+	f := Frame{Kind: o.Kind, Memory: o.Memory, Op: op, Offset: o.Offset + o.Given, Length: o.N - o.Given, Total: o.N}
+	switch {
+	case o.Kind == Update:
+		f.Length, f.Total = o.From, o.To
+	case o.Kind.Atomic():
+		f.Length, f.Total = 8, o.To
+	}
+	return f
 }
 
 // Carrier brings the operations of a queue to the peer. Its methods are called with Mu.
