@@ -3,9 +3,11 @@ package cuda
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +96,9 @@ func TestOldDriver(t *testing.T) {
 	_, err = d.Alloc(1 << 20)
 	testerr.Expect(t, err, mscclgo.ErrSystem, "CUDA_ERROR_OUT_OF_MEMORY (2)", "allocate 1048576 bytes on cuda:0",
 		"4096 of the device's 1048576 bytes are free")
+	if !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("%v is not ENOMEM", err)
+	}
 
 	_, err = d.LoadModule(kernels)
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "cuModuleGetFunctionCount", "it is for CUDA 11.0", "12.4 or later")

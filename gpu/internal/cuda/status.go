@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/mscclgo/mscclgo"
 )
@@ -29,8 +30,17 @@ func (d *driver) failure(rc C.status, op string) *mscclgo.Error {
 	if name == nil || text == nil {
 		return mscclgo.Errorf(kind(rc), op, "CUDA error %d, for which the driver has no text%s", int(rc), advice)
 	}
-	return mscclgo.Errorf(kind(rc), op, "%s (%d): %s%s", C.GoString(name), int(rc), C.GoString(text), advice)
+	err := mscclgo.Errorf(kind(rc), op, "%s (%d): %s%s", C.GoString(name), int(rc), C.GoString(text), advice)
+	if rc == C.CUDA_ERROR_OUT_OF_MEMORY {
+		err.Err = noMemory{err.Err}
+	}
+	return err
 }
+
+// noMemory is the driver's text for a lack of memory, which errors.Is finds to be syscall.ENOMEM, as an emulated device's is.
+type noMemory struct{ error }
+
+func (noMemory) Is(target error) bool { return target == syscall.ENOMEM }
 
 // kind returns the kind of error of the driver's code, ErrSystem for codes not listed.
 func kind(rc C.status) mscclgo.Kind {
