@@ -7,14 +7,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/devicecode"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/keep"
 	"github.com/mscclgo/mscclgo/internal/test/elements"
 )
@@ -37,26 +35,12 @@ func run(folder string, sources []string) error {
 			return err
 		}
 	}
-	if err := checker(ctx); err != nil {
-		return err
-	}
-	return collective.Precompile(ctx, devicecode.ArchEmu, collective.PrecompileOptions{Types: []collective.Type{collective.F32}, Ranks: []int{4}})
-}
-
-// checker has the kernels compiled that check elements.
-func checker(ctx context.Context) (err error) {
 	typ, err := elements.Of(collective.F32)
 	if err != nil {
 		return err
 	}
-	d, err := gpu.Open("emu:0")
-	if err != nil {
+	if err := elements.Compile(ctx, devicecode.ArchEmu, typ); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	c, err := elements.NewChecker(ctx, d, typ)
-	if err != nil {
-		return err
-	}
-	return c.Close()
+	return collective.Precompile(ctx, devicecode.ArchEmu, collective.PrecompileOptions{Types: []collective.Type{collective.F32}, Ranks: []int{4}})
 }

@@ -15,6 +15,8 @@ import (
 //go:embed elements.cu
 var source []byte
 
+const file = "elements.cu"
+
 // Checker fills and checks elements of one type where they are, on a device, which
 // takes milliseconds where the host takes seconds.
 type Checker struct {
@@ -42,9 +44,7 @@ func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err err
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	place := slices.IndexFunc(types, func(other Type) bool { return other.Type == t.Type })
-	options := devicecode.Options{Defines: []string{fmt.Sprintf("TYPE=%d", place)}}
-	if c.module, err = devicecode.Load(ctx, d, "elements.cu", source, options); err != nil {
+	if c.module, err = devicecode.Load(ctx, d, file, source, t.options()); err != nil {
 		return nil, err
 	}
 	if c.fill, err = c.module.Kernel("fill"); err != nil {
@@ -63,6 +63,19 @@ func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err err
 	}
 	c.found, err = d.Alloc(16)
 	return c, err
+}
+
+// Compile compiles what checkers of a type load, and keeps it in the cache. arch is [devicecode.Compile]'s.
+//
+// Errors: those of devicecode.Compile.
+func Compile(ctx context.Context, arch string, t Type) error {
+	_, err := devicecode.Compile(ctx, arch, file, source, t.options())
+	return err
+}
+
+func (t Type) options() devicecode.Options {
+	place := slices.IndexFunc(types, func(other Type) bool { return other.Type == t.Type })
+	return devicecode.Options{Defines: []string{fmt.Sprintf("TYPE=%d", place)}}
 }
 
 // shape returns a grid for count elements.
