@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo lib wheel test test-long test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives bench-machine clean need
+.PHONY: help demo lib install uninstall wheel test test-long test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives bench-machine clean need
 
 # go-nvml calls functions that later versions of NVML deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -26,6 +26,12 @@ demo: need ## four ranks all-reduce on this machine, verified
 
 lib: need ## build the C library libmscclgo.so and its header mscclgo.h into build/
 	scripts/lib build -buildvcs=$(vcs)
+
+install: lib ## install the library, its command and headers below PREFIX=/usr/local, and that below DESTDIR
+	scripts/install build "$(DESTDIR)$(or $(PREFIX),/usr/local)"
+
+uninstall: ## remove what install has installed
+	scripts/install --remove "$(DESTDIR)$(or $(PREFIX),/usr/local)"
 
 wheel: need ## build the wheel of the Python package for glibc 2.28 or later into build/python/
 	scripts/wheel build/python

@@ -44,7 +44,7 @@ var build = sync.OnceValues(func() ([]byte, error) {
 	if program, err := os.Executable(); err == nil {
 		built := filepath.Dir(program)
 		if _, err := os.Stat(filepath.Join(built, "libmscclgo.so")); err == nil {
-			return exec.Command("cp", filepath.Join(built, "libmscclgo.so"), filepath.Join(built, "mscclgo.h"), folder).CombinedOutput()
+			return exec.Command("sh", "-c", `cp -P "$1"/libmscclgo.so* "$1/mscclgo.h" "$2"`, "sh", built, folder).CombinedOutput()
 		}
 	}
 	return exec.Command("../scripts/lib", folder, "-buildvcs=false").CombinedOutput()
