@@ -95,7 +95,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Errorf returns an Error without ranks. The format is that of fmt.Errorf: an error
+// Errorf returns an Error without ranks. The format is fmt.Errorf's: an error
 // formatted by %w is in the chain that errors.Is and errors.As examine.
 func Errorf(kind Kind, op, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)

@@ -153,7 +153,7 @@ func (t *table) find(op string, k kind, h handle) (*object, any, error) {
 	case o == nil || before == gone:
 		return nil, nil, wrongHandle(op, k, uint64(h))
 	case o.kind() != k:
-		return nil, nil, invalid(op, "%v is needed, and the handle is that of %v", k, o.kind())
+		return nil, nil, invalid(op, "%v is needed, and this is the handle of %v", k, o.kind())
 	case before == changing:
 		return nil, nil, isUsed(op, o)
 	}
@@ -310,8 +310,8 @@ func (t *table) retired(device *object) (all []*object) {
 	return all
 }
 
-// leave takes a retired stream from its device, and reports whether it is the caller's to close: not that of
-// another thread, or of a call that waits for its work.
+// leave takes a retired stream from its device, and reports whether it is the caller's to close: another
+// thread's is not, nor one whose work a call waits for.
 func (t *table) leave(o *object) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -361,7 +361,7 @@ func (t *table) address(op, which string, at address) error {
 	if o == nil {
 		return nil
 	}
-	return invalid(op, "%s is the handle of %v, and no address; that of a buffer is what mscclgo_buffer_pointer stores", which, o.kind())
+	return invalid(op, "%s is the handle of %v, and no address; mscclgo_buffer_pointer stores the address of a buffer", which, o.kind())
 }
 
 // part returns n bytes at an address of a device, if they are part of one of its buffers.

@@ -25,7 +25,7 @@ var logs sink
 // logger returns the logger of a new group.
 func logger() *slog.Logger { return slog.New(&records{}) }
 
-// records is a handler: the attributes and groups that precede those of a record, in the order
+// records is a handler: the attributes and groups that precede a record's own, in the order
 // in which they were given.
 type records struct {
 	with []func(slog.Handler) slog.Handler

@@ -24,11 +24,11 @@ import (
 
 //go:generate go run ./internal/generate
 
-// init runs after that of package os, which raises the limit of open files.
+// init runs after package os's, which raises the limit of open files.
 func init() { C.capi_keep_limit() }
 
 // fail keeps an error for mscclgo_error_text and its like, and returns its kind. The calling
-// thread is that of the call: cgo holds the goroutine on it.
+// thread is the call's own: cgo holds the goroutine on it.
 func fail(err error) C.mscclgo_status {
 	rank, peer := mscclgo.NoRank, mscclgo.NoRank
 	var e *mscclgo.Error

@@ -47,7 +47,7 @@ func (k *kernel) allow(shared int) error {
 	return nil
 }
 
-// parameters returns what the kernel's parameters are in its source, and what those that are pointers
+// parameters returns what the kernel's parameters are in its source, and what pointers among them
 // point to.
 func (k *kernel) parameters() (types []C.mscclgo_parameter_type, pointees []*C.char) {
 	k.mu.Lock()

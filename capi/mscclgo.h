@@ -29,8 +29,8 @@
 // collective are called by every rank of the group, in the same order and with
 // arguments that fit, and for one group by one thread at a time. A call leaves the
 // calling thread's current CUDA context as it was. While one reads the environment, no thread of
-// the program's own may change its variables: those that open a device or join or connect a group,
-// mscclgo_module_compile, mscclgo_rendezvous_create, mscclgo_elastic_create,
+// the program's own may change its variables. The calls that read it open a device, or join or connect
+// a group, or are mscclgo_module_compile, mscclgo_rendezvous_create, mscclgo_elastic_create,
 // mscclgo_member_create, mscclgo_run and mscclgo_precompile.
 //
 // Ranks. A process is usually one rank. It may be several, with a group each, whose
@@ -40,7 +40,7 @@
 // negative time is without limit.
 //
 // Strings are UTF-8 and end with a zero byte. The library keeps no pointer of the caller's
-// beyond the call, but that of mscclgo_set_log.
+// beyond the call, but mscclgo_set_log's.
 //
 // The process. The library holds a Go runtime. It stays loaded: dlclose does nothing.
 // Handlers that the process has for SIGSEGV, SIGBUS, SIGFPE and SIGPIPE when it loads the
@@ -154,7 +154,7 @@ typedef struct {
   // device names the device, as for mscclgo_device_open. With "auto" (NULL means that), "cuda"
   // or "emu" the ranks of a machine take its devices in turn.
   const char* device;
-  // local_rank is this rank's number among those of this machine, for the choice of a
+  // local_rank is this rank's number among the ranks of this machine, for the choice of a
   // device. mscclgo_group_join uses what the environment says instead.
   int local_rank;
   // timeout_ms bounds waits in kernels and the exchanges of collective calls. 0 means 30
@@ -169,8 +169,8 @@ typedef struct {
 } mscclgo_group_options;
 
 // mscclgo_group_join joins the group that the environment describes, as set by torchrun,
-// mpirun, srun, a Kubernetes indexed job or mscclgo run, and opens a device: that of the
-// variable MSCCLGO_DEVICE if it is set. options may be NULL. Collective.
+// mpirun, srun, a Kubernetes indexed job or mscclgo run, and opens a device: the one that the
+// variable MSCCLGO_DEVICE names, if it is set. options may be NULL. Collective.
 //
 // Errors: MSCCLGO_INVALID if the environment describes no group; MSCCLGO_TIMEOUT, which
 // names the ranks that did not come; MSCCLGO_UNSUPPORTED if there is no such device.
@@ -214,7 +214,7 @@ typedef struct {
   // pipes on; it may differ among ranks. 0 means 64 MiB.
   uint64_t pipe_pool_bytes;
   // host is the identity of this rank's host: ranks with the same one may map each other's memory, others
-  // need a network. NULL means that of the variable MSCCLGO_HOST_ID, or else the kernel's.
+  // need a network. NULL means the variable MSCCLGO_HOST_ID, or else the kernel's identity.
   const char* host;
 } mscclgo_group_config;
 
@@ -269,7 +269,7 @@ MSCCLGO_API mscclgo_status mscclgo_group_barrier(mscclgo_group group, int64_t ti
 MSCCLGO_API mscclgo_status mscclgo_group_all_gather(mscclgo_group group, const void* sent, size_t bytes,
                                                     void* received, int64_t timeout_ms);
 
-// mscclgo_group_broadcast copies bytes from the data of rank root to that of all others. data
+// mscclgo_group_broadcast copies bytes from the data of rank root to all others'. data
 // is memory of the host. Collective.
 MSCCLGO_API mscclgo_status mscclgo_group_broadcast(mscclgo_group group, int root, void* data, size_t bytes,
                                                    int64_t timeout_ms);
@@ -315,10 +315,10 @@ MSCCLGO_API mscclgo_status mscclgo_group_get_handle(mscclgo_group group, mscclgo
 MSCCLGO_API mscclgo_status mscclgo_group_split(mscclgo_group group, int color, int key, mscclgo_group* part);
 
 // mscclgo_group_split_configured is mscclgo_group_split with a config for the part, alike on its ranks, of
-// which only the collectives' part may be other than 0. NULL means that of the group, as
+// which only the collectives' part may be other than 0. NULL means the group's, as
 // mscclgo_group_split does. Collective.
 //
-// Errors: also those of mscclgo_group_connect_configured, on this rank alone: the others wait until the
+// Errors: also as mscclgo_group_connect_configured, on this rank alone: the others wait until the
 // group's timeout.
 MSCCLGO_API mscclgo_status mscclgo_group_split_configured(mscclgo_group group, int color, int key,
                                                           const mscclgo_group_config* config,
@@ -345,7 +345,7 @@ MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezv
 // ---- After a failure ----
 
 // The ranks that survive a failure go on in the same processes, as another group. A rank's handle stays, and
-// is that of its new group, whose rank and size may differ. So do the device and all that was made of it:
+// stands for its new group, whose rank and size may differ. So do the device and all that was made of it:
 // buffers with what is in them, streams, modules, graphs. What was made of the group itself
 //
 //   is carried to the new one by collective calls, one for each object, which newcomers match with the call
@@ -380,7 +380,7 @@ MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezv
 //
 // Errors: MSCCLGO_INVALID for a part, for a handler that calls it, and when another thread re-forms the group
 // or is in a call that uses what is destroyed; MSCCLGO_TIMEOUT; the errors of mscclgo_group_connect, and of
-// mscclgo_proxy_destroy where a handler does not return. What ends a call on one rank ends those of the
+// mscclgo_proxy_destroy where a handler does not return. What ends a call on one rank ends it on the
 // others.
 MSCCLGO_API mscclgo_status mscclgo_group_reform(mscclgo_group group, const char* id, int rank, int size,
                                                 int64_t timeout_ms);
@@ -392,7 +392,7 @@ MSCCLGO_API mscclgo_status mscclgo_group_reform(mscclgo_group group, const char*
 // all ranks call it, or make their first collective instead, as newcomers may. Calls after the first tell the
 // same.
 //
-// Errors: those of the first collective. Re-form the group again then.
+// Errors: as the first collective. Re-form the group again then.
 MSCCLGO_API mscclgo_status mscclgo_group_reform_collectives(mscclgo_group group, int* captured);
 
 // mscclgo_elastic_options are options of an elastic server. All zero is right for many uses.
@@ -403,7 +403,7 @@ typedef struct {
   // settle_ms is for how long the server waits for more ranks after the last that came: longer than ranks
   // take to notice a failure one after the other. 0 means 1 second.
   int64_t settle_ms;
-  // id is that of a server that has ended, in the place of which this one comes, or NULL.
+  // id is the id of a server that has ended and that this one replaces, or NULL.
   const char* id;
 } mscclgo_elastic_options;
 
@@ -428,7 +428,7 @@ MSCCLGO_API mscclgo_status mscclgo_elastic_destroy(mscclgo_elastic server);
 // mscclgo_member_create makes what comes to the elastic server of an id, for groups with these options and
 // config, which may be NULL. A process has one for each rank, for as long as it is one.
 //
-// Errors: those of mscclgo_group_connect_configured for the options and the config.
+// Errors: as mscclgo_group_connect_configured for the options and the config.
 MSCCLGO_API mscclgo_status mscclgo_member_create(const char* id, const mscclgo_group_options* options,
                                                  const mscclgo_group_config* config, mscclgo_member* member);
 
@@ -436,15 +436,15 @@ MSCCLGO_API mscclgo_status mscclgo_member_create(const char* id, const mscclgo_g
 // that it opens. timeout_ms bounds the wait for the server and the generation. After an error it may be
 // called again. Collective.
 //
-// Errors: MSCCLGO_TIMEOUT when no generation has formed; MSCCLGO_ABORTED for mscclgo_member_leave; those of
-// mscclgo_group_connect, as when a rank ends before all are connected.
+// Errors: MSCCLGO_TIMEOUT when no generation has formed; MSCCLGO_ABORTED for mscclgo_member_leave; as
+// mscclgo_group_connect, such as when a rank ends before all are connected.
 MSCCLGO_API mscclgo_status mscclgo_member_connect(mscclgo_member member, int64_t timeout_ms,
                                                   mscclgo_group* group);
 
 // mscclgo_member_reform waits for the next generation with this process, and re-forms its group as
 // mscclgo_group_reform does. While it waits, the old group is as before. Collective.
 //
-// Errors: those of mscclgo_group_reform and mscclgo_member_connect.
+// Errors: as mscclgo_group_reform and mscclgo_member_connect.
 MSCCLGO_API mscclgo_status mscclgo_member_reform(mscclgo_member member, mscclgo_group group,
                                                  int64_t timeout_ms);
 
@@ -582,8 +582,8 @@ MSCCLGO_API mscclgo_status mscclgo_stream_wrap(mscclgo_device device, void* hand
 // stays open to its owner.
 MSCCLGO_API mscclgo_status mscclgo_stream_destroy(mscclgo_stream stream);
 
-// mscclgo_stream_handle stores a handle of a stream for other code of this process: that of
-// mscclgo_stream_wrap, on a GPU a CUstream of the device's primary context. It is valid until
+// mscclgo_stream_handle stores a handle of a stream for other code of this process: what
+// mscclgo_stream_wrap takes, on a GPU a CUstream of the device's primary context. It is valid until
 // the stream is destroyed.
 MSCCLGO_API mscclgo_status mscclgo_stream_handle(mscclgo_stream stream, void** handle);
 
@@ -683,7 +683,7 @@ MSCCLGO_API mscclgo_status mscclgo_module_load_bundle(mscclgo_device device, con
 // All NULL and 0 is right for groups of up to 8 ranks on one host, with such GPUs as are here, that reduce by
 // sums.
 typedef struct {
-  const char* architectures;  // "sm_90", "emu" and the like; NULL: those of the GPUs here
+  const char* architectures;  // "sm_90", "emu" and the like; NULL: the architectures of the GPUs here
   const char* collectives;    // "all-reduce" and the like; NULL: all. Messages come with "send-receive"
   const char* types;          // of reductions, "f32" and the like; NULL: f32, f16 and bf16
   const char* operations;     // likewise, "sum" and the like; NULL: sum
@@ -754,8 +754,8 @@ MSCCLGO_API mscclgo_status mscclgo_kernel_parameter_type(mscclgo_kernel kernel, 
 
 // mscclgo_kernel_parameter_pointee stores the name of what parameter i points to, if it is a pointer: "float"
 // for "const scalar*" where scalar is a typedef of float, and "__half" for "half*". const and volatile are
-// left out, and typedefs resolved but those of <cstdint> and CUDA. It is "" where it is not known. The text
-// is the kernel's, as those of mscclgo_kernel_parameter_type are.
+// left out, and typedefs resolved, but not <cstdint>'s and CUDA's. It is "" where it is not known. The text
+// is the kernel's, as the texts of mscclgo_kernel_parameter_type are.
 //
 // Errors: MSCCLGO_INVALID if there are not so many parameters.
 MSCCLGO_API mscclgo_status mscclgo_kernel_parameter_pointee(mscclgo_kernel kernel, size_t i,
@@ -835,7 +835,7 @@ MSCCLGO_API mscclgo_status mscclgo_memory_channels_destroy(mscclgo_memory_channe
 // error it may be called again once the group was re-formed again. Collective, matched by
 // mscclgo_memory_channels_create.
 //
-// Errors: those of that; MSCCLGO_INVALID when another thread uses the channels, or the group was not
+// Errors: the same; MSCCLGO_INVALID when another thread uses the channels, or the group was not
 // re-formed.
 MSCCLGO_API mscclgo_status mscclgo_memory_channels_reform(mscclgo_memory_channels channels, int* captured);
 
@@ -932,7 +932,7 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_create_for_streams(mscclgo_grou
                                                                     const mscclgo_channel_options* options,
                                                                     mscclgo_port_channels* channels);
 
-// The operations of port channels on streams are those of mscclgo::PortChannelHandle of
+// The operations of port channels on streams are the methods of mscclgo::PortChannelHandle of
 // <mscclgo/port_channel.cuh>, and do what is said there. They are of channel i to a rank, on a
 // stream of the group's device, also a wrapped one. Remote offsets are in the peer's memory, which
 // is its local buffer or its inbox, and local offsets in this rank's local buffer.
@@ -1028,7 +1028,7 @@ MSCCLGO_API mscclgo_status mscclgo_port_wait(mscclgo_port_channels channels, msc
 // mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots, ports, shared and lazy are
 // alike at both ends of a pipe. All zero behind the ranks is right for most uses.
 typedef struct {
-  // to are the ranks that this one sends to, and from those that it receives from, in the order by
+  // to are the ranks that this one sends to, and from the ranks that it receives from, in the order by
   // which kernels count them. Each rank of to names this one in its from, and the other way round.
   const int *to, *from;
   int to_count, from_count;
@@ -1238,7 +1238,7 @@ MSCCLGO_API mscclgo_status mscclgo_send_receive(mscclgo_group group, mscclgo_str
 // a capture of other code may hold it. operation is not used of a collective that does not reduce, nor root
 // of one that has none. It prepares nothing for mscclgo_all_to_all_v. Collective.
 //
-// Errors: those of the call.
+// Errors: as the call.
 MSCCLGO_API mscclgo_status mscclgo_collective_load(mscclgo_group group, mscclgo_collective collective,
                                                    uint64_t count, mscclgo_type type,
                                                    mscclgo_operation operation, int root);
@@ -1268,7 +1268,7 @@ typedef struct {
 // the other half, the wait ends by the group's timeout. What a rank sends to itself it receives in
 // the same call. What is received overlaps with nothing else of the call.
 //
-// Messages may be on several streams: the kernel runs on that of the first one when the work
+// Messages may be on several streams: the kernel runs on the first one's when the work
 // that was queued on all of them is done, and all go on when it has ended. It may be captured, all its
 // streams in one capture. Memory is as for the collectives, and messages keep their place among
 // this rank's collectives: ranks make both in the same order.
@@ -1334,7 +1334,7 @@ MSCCLGO_API mscclgo_status mscclgo_prepared_launch(mscclgo_prepared prepared, ms
 // each host and the addresses of all memory are as before. Until it is called, the call can only be
 // destroyed. Collective, matched by mscclgo_prepare.
 //
-// Errors: those of mscclgo_prepare, such as MSCCLGO_INVALID where the call does not suit the number of
+// Errors: as mscclgo_prepare, such as MSCCLGO_INVALID where the call does not suit the number of
 // ranks any more, on all ranks: destroy it then; MSCCLGO_INVALID where its memory was not carried, and for a
 // call of the group that it is of.
 MSCCLGO_API mscclgo_status mscclgo_prepared_reform(mscclgo_prepared prepared, int* captured);

@@ -158,7 +158,7 @@ func (p *prepared) read(op string, c *C.mscclgo_call) error {
 }
 
 // agree has the ranks find out whether the call is right on all, and the same, before it shares memory with
-// those that do so too. wrong is what is wrong already, or nil. Collective.
+// the ranks that do so too. wrong is what is wrong already, or nil. Collective.
 func (p *prepared) agree(c *call, group *object, r *collective.Runner, wrong error) error {
 	text := p.call.String()
 	for i, m := range p.memories {

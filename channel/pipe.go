@@ -178,7 +178,7 @@ func NewPortPipe(p *PortChannel, c PipeConfig, buffer, source uint16) (*Pipe, er
 // PreparePort does what NewPortPipe does but for the port: it checks the config, and zeroes this end's control
 // words. NewPortPipe then leaves them alone, so that the peer may use its end already.
 //
-// Errors: those of NewPortPipe.
+// Errors: as NewPortPipe.
 func (c *PipeConfig) PreparePort() error {
 	c.PipeSize = c.OrDefault()
 	if !c.Sends {

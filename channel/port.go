@@ -35,7 +35,7 @@ type BasePortChannel struct {
 
 // NewBasePortChannel returns an end for a service that serves the ring. number is the
 // channel's in the service. progress is the address of a PortProgress (port_channel.cuh) of the
-// semaphore's connection, pinned, which the service keeps. queue is that of a
+// semaphore's connection, pinned, which the service keeps. queue is the address of a
 // PortQueue (port_channel.cuh) of the connection, or 0 if kernels may ask for any number of
 // operations before the first is queued. Most programs call
 // proxyservice.ProxyService.BasePortChannel.

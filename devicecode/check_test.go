@@ -110,7 +110,7 @@ func (b *checkBed) misuses() []misuse {
 		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(0), uint64(20014), uint64(0)}, at + "read of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", "channel.read<", 2},
 		{"ranges", flat(2, 32), []any{channel, uint32(4), uint64(20014), uint64(0), uint64(0)}, at + "write of element 20014 of 8 bytes, and the buffer of rank 2 has 160112 bytes", "channel.write<", 2},
 		{"lines", flat(1, 48), []any{channel, uint32(0)}, "putPackets: 48 threads carry packets, and 32 carry one together: give it whole warps", "channel.putPackets<LL128Packet>", -1},
-		{"lines", flat(1, 32), []any{channel, uint32(16)}, "putPackets: thread 16 of those that carry packets is lane 0 of its warp, not 16", "channel.putPackets<LL128Packet>", -1},
+		{"lines", flat(1, 32), []any{channel, uint32(16)}, "putPackets: thread 16 of the call is lane 0 of its warp, not 16", "channel.putPackets<LL128Packet>", -1},
 		{"meet", flat(257, 32), []any{group}, "barrier of a group in a grid of (257,1,1) blocks: it is for one-dimensional grids of at most 256", "group.barrier", -1},
 		{"meet", gpu.LaunchConfig{Grid: gpu.Dim3{X: 2, Y: 2}, Block: gpu.Dim3{X: 32}}, []any{group}, "barrier of a group in a grid of (2,2,1) blocks", "group.barrier", -1},
 		{"number", flat(257, 32), []any{group}, "epoch of a group in a grid of (257,1,1) blocks", "group.nextEpoch", -1},

@@ -8,7 +8,7 @@
 enum {
   MSCCLGO_NVRTC_DONE,
   MSCCLGO_NVRTC_LOAD,          // the library cannot be opened, or is not NVRTC; see log
-  MSCCLGO_NVRTC_ARCHITECTURE,  // older than those that this NVRTC supports; see log
+  MSCCLGO_NVRTC_ARCHITECTURE,  // older than all that this NVRTC supports; see log
   MSCCLGO_NVRTC_SOURCE,        // the source or an option is wrong; see log
   MSCCLGO_NVRTC_CANCELLED,     // stop was set
   MSCCLGO_NVRTC_FAILED         // anything else; see log

@@ -11,7 +11,7 @@ import (
 
 // An installation can come with images, such as the Python package's of its own kernels for emulated
 // devices. They are files of one folder, each named by the manifest's key, so that no compiler is asked
-// for. Anyone who may write there may write the library beside it as well: unlike those of the cache,
+// for. Anyone who may write there may write the library beside it as well: unlike the cache's,
 // the files may be anybody's.
 
 // shipped returns the image of the key that came with the installation, unless images are made for the cache.

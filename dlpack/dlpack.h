@@ -20,7 +20,7 @@ typedef struct {
     uint16_t lanes;
   } type;
   int64_t* shape;
-  int64_t* strides;  // in elements; NULL if they are those of a contiguous tensor
+  int64_t* strides;  // in elements; NULL for a contiguous tensor
   uint64_t byte_offset;
 } dl_tensor;
 

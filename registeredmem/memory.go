@@ -46,7 +46,7 @@ func (m *Memory) Size() uint64 { return m.about.size }
 func (m *Memory) Local() bool { return m.local }
 
 // Transports returns the transports that reach the memory: for this rank's own
-// memory those that it offers to peers, for an imported one those that work from
+// memory what it offers to peers, for an imported one what works from
 // here.
 func (m *Memory) Transports() Transports { return m.about.transports }
 

@@ -16,8 +16,8 @@ type NIC struct {
 	NUMANode int    // or Unknown
 	Ports    []Port // by number; an Ethernet device has one
 
-	// Interfaces are the names of the network interfaces of the card: those of an RDMA
-	// device, or the Ethernet device's own name.
+	// Interfaces are the names of the network interfaces of the card: an RDMA
+	// device's, or the Ethernet device's own name.
 	Interfaces []string
 }
 

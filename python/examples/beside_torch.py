@@ -1,5 +1,5 @@
 # The device times of collectives in PyTorch's CUDA graphs, prepared and on tensors, beside
-# those of torch.distributed: torchrun --standalone --nproc-per-node=2 beside_torch.py [CALLS]
+# torch.distributed's: torchrun --standalone --nproc-per-node=2 beside_torch.py [CALLS]
 # They are measured as mscclgo bench -iters CALLS measures (docs/PERFORMANCE.md, "Method"), with 100
 # calls in a graph by default: one that other code captures takes a few microseconds more, whatever
 # is in it. All-reduces also stand beside those on PyTorch's symmetric memory.
@@ -122,7 +122,7 @@ def measure(name, bytes):
     torch.cuda.synchronize()
     for what, result in (("prepared", output), ("on tensors", ours)):
         wrong = int((result != other).sum())
-        assert wrong == 0, f"rank {rank}: {name} of {bytes} bytes, {what}: {wrong} elements are not those of torch.distributed"
+        assert wrong == 0, f"rank {rank}: {name} of {bytes} bytes, {what}: {wrong} elements differ from torch.distributed's"
     want = other.clone()
     if name == "all_reduce":
         other.zero_()  # stays so

@@ -1,7 +1,7 @@
 """python -m mscclgo demo runs an all-reduce by a kernel of its own, and checks every element;
 python -m mscclgo run -n 4 program.py runs a Python program as the ranks of a group. Both start
 the ranks on this machine. python -m mscclgo precompile sm_90 compiles the kernels of collectives into the cache.
-Other commands are those of mscclgo: python -m mscclgo help lists them."""
+Other commands are mscclgo's: python -m mscclgo help lists them."""
 
 from __future__ import annotations
 

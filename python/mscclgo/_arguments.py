@@ -42,7 +42,7 @@ _BYTES = ("char", "unsigned char", "uint8_t")
 class Packer:
     """Packs the argument of one parameter of a kernel.
 
-    code is that of its value for package struct. pack converts an argument to such a value, or raises
+    code is what package struct names its value by. pack converts an argument to such a value, or raises
     InvalidError, and adds what must live until the kernel is done to the list that it is given. An
     argument whose type is plain is such a value as it is, if struct packs it.
     """
@@ -266,8 +266,8 @@ class Packer:
 
 
 def _may_write(type: str, to: str) -> bool:
-    """Whether a pointer of a type in the source is one to what is not const. to is the name of that without
-    const, and of no typedef: where the type's is another, or is not that of a pointer, const may be in a
+    """Whether a pointer of a type in the source is one to what is not const. to is the name of the pointee without
+    const, and of no typedef: where the type's name is another, or no pointer's, const may be in a
     typedef, and the answer is no."""
     pointee = type[:-1].replace("volatile ", "").replace(" volatile", "")
     known = pointee in (to, "void") or _STRUCTS.get(pointee) == _STRUCTS.get(to, to)

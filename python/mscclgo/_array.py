@@ -37,7 +37,7 @@ class Array(Owner):
     """
 
     def __init__(self, group: Group, shape: Union[int, Sequence[int]], dtype: Any, of: Optional[_memory.Memory] = None, owner: Any = None) -> None:
-        """Allocates the memory, or wraps that of a tensor of other code, which the array holds."""
+        """Allocates the memory, or wraps memory of a tensor of other code, which the array holds."""
         self.group = group
         self._owner = owner
         self.shape = integers("an extent of an array", shape, 0, (1 << 63) - 1)

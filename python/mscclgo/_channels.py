@@ -93,7 +93,7 @@ class MemoryChannels(_Channels):
 
     def reform(self) -> bool:
         """Carries the channels to the group that theirs was re-formed to: see Group.reform. Returns whether
-        graphs that use them are right, as those of as many ranks in which this one has its number. New ranks
+        graphs that use them are right, as they are among as many ranks in which this one has its number. New ranks
         call Group.memory_channels. Collective."""
         return self._reform(library.mscclgo_memory_channels_reform)
 

@@ -26,7 +26,7 @@ class Config:
 
     The group, which a part of it has alike:
 
-    - transports are those that may be used, of cudaipc, shm, infiniband and ethernet: their names, or
+    - transports are what may be used of cudaipc, shm, infiniband and ethernet: their names, or
       a text that has them separated by commas. None is all. They may differ among ranks.
     - trace is a file to which closing the group on rank 0 writes a timeline of all ranks, for
       ui.perfetto.dev. All ranks or none have one. Kernels tell of more than launches where they are
@@ -37,7 +37,7 @@ class Config:
     - pipe_pool is the size in bytes of the memory for shared pipes, which each rank has from its first
       such pipes on; 0 is 64 MiB.
     - host is the identity of this rank's host: ranks with the same one may map each other's memory,
-      others need a network. None is that of the variable MSCCLGO_HOST_ID, or else the kernel's.
+      others need a network. None is the variable MSCCLGO_HOST_ID, or else the kernel's identity.
 
     For init the variables MSCCLGO_TRANSPORTS, MSCCLGO_TRACE, MSCCLGO_TRACE_EVENTS and MSCCLGO_DEADLOCKS
     are used instead where they are set.

@@ -34,8 +34,8 @@ class Elastic(Server):
     number keeps ranks that lost the others from going on as a second group. settle is longer than ranks take to
     notice a failure one after the other.
 
-    id is that of a server that has ended, in the place of which this one comes. The address is as that of
-    a Rendezvous. Everyone who has the server's id can come, so it travels as a password would.
+    id is the id of a server that has ended and that this one replaces. The address is as a
+    Rendezvous's. Everyone who has the server's id can come, so it travels as a password would.
     """
 
     def __init__(self, address: str = "127.0.0.1:0", least: int = 0, most: int = 0, settle: float = 1.0, id: Optional[str] = None) -> None:
@@ -50,7 +50,7 @@ class Elastic(Server):
 
 class Member(Owner):
     """A process that takes part in the generations of an Elastic, for as long as it is a rank. The arguments
-    are those of connect, for the groups.
+    are as for connect, for the groups.
 
     Ctrl-C in a method that waits leaves the server, until such a method is called again."""
 

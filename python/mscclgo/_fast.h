@@ -39,7 +39,7 @@ typedef struct {
   int (*current_stream)(int32_t device_type, int32_t device_id, void** stream);
 } dl_exchange;
 
-// The types of elements: those of mscclgo_type, and the others of BITS in _memory.py, which only kernels
+// The types of elements: mscclgo_type's, and the others of BITS in _memory.py, which only kernels
 // take.
 enum { TYPES = 9, BOOL = 9, I8, I16, U16, U32, U64, OTHER = 31 };
 
@@ -111,7 +111,7 @@ int invoke(word function, const word* a, Py_ssize_t count);
 // not_simple is the status of a call that did nothing, and is for the code in Python.
 PyObject* not_simple(void);
 
-// words converts arguments, which are ints, bytes or None. Negative ints are those of C.
+// words converts arguments, which are ints, bytes or None. Negative ints are as C's.
 bool words(PyObject* const* args, Py_ssize_t count, word* to);
 
 // free_object frees the memory of an object, and its reference to its type.

@@ -88,7 +88,7 @@ static PyObject* caller_renew(PyObject* self, PyObject* const* args, Py_ssize_t 
 }
 
 // collect(function, stream, output, input, parts, more) makes a collective, and returns the status: -1 if
-// it did nothing. The arguments are those of Group._collect; the stream is a Stream or None.
+// it did nothing. The arguments are as of Group._collect; the stream is a Stream or None.
 static PyObject* caller_collect(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   caller* c = (caller*)self;
   if (count != 6 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) != 2 || !PyTuple_Check(args[5])) {

@@ -4,7 +4,7 @@
 // What a parameter takes without asking its packer in Python; see Packer.
 typedef enum { ASK = 0, SIGNED, UNSIGNED, FLOAT, BOOLEAN, POINTER, STRUCT } how;
 
-// The bits of parameter.types beyond those of the types of elements.
+// The bits of parameter.types beyond the types of elements.
 enum { READ_ONLY = 28, MEMORY_CHANNELS, PORT_CHANNELS };
 
 typedef struct {

@@ -5,7 +5,7 @@
 // elements, as subclasses may.
 static struct {
   PyTypeObject* type;
-  const dl_exchange* exchange;  // NULL for those that have CUDA's array interface alone
+  const dl_exchange* exchange;  // NULL for types that have CUDA's array interface alone
 } known[8];
 static int types_known;
 

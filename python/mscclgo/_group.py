@@ -49,7 +49,7 @@ class Group(Owner):
 
     A Graph of this package keeps what its work uses. One that other code captures, such as PyTorch's, does
     not: the tensors, Arrays and Modules of its work must live as long as it is launched. PyTorch's graphs
-    want that of tensors that were made before the capture anyway.
+    want it of tensors that were made before the capture anyway.
 
     As a context manager, a group is aborted if the body raises, and else closed.
     """
@@ -193,8 +193,8 @@ class Group(Owner):
         """Divides the group: the ranks that pass the same color form a group of their own, in the order
         of their keys, and by rank where keys are equal. Returns this rank's view of it, or None
         for a negative color. It has the device of this group, and is closed with it unless it was before.
-        Each fails alone. config, alike on the ranks of a part, is of its collectives, by default those of
-        this group. Collective, also for ranks with a negative color.
+        Each fails alone. config, alike on the ranks of a part, is of its collectives, by default as
+        this group's. Collective, also for ranks with a negative color.
 
         Collectives and messages of the two groups have no order among them: on several streams their
         kernels run at the same time. Then the device needs room for all of their blocks, which
@@ -213,7 +213,7 @@ class Group(Owner):
     def reform(self, id: str, rank: int, size: int, timeout: Optional[float] = None) -> None:
         """Makes this rank's part in the group, which has failed or works, one in the next: rank of size, at the
         Rendezvous of an id. The ranks that survive a failure call it, or others that all agree, and new ranks call
-        connect. This object is that of the new group, with other rank and size; Member.reform has a server
+        connect. This object stands for the new group, with other rank and size; Member.reform has a server
         decide who goes on. Collective, for the ranks of the new group.
 
         Arrays with their elements, streams, modules, graphs and events stay. Memory channels, port channels, shared
@@ -368,7 +368,7 @@ class Group(Owner):
         for channels, pipes and prepared collectives, by which peers access it. The tensor is
         contiguous and not freed before the array. On emulated devices it is a view of an Array.
 
-        Peers access all of the allocation that the tensor is in. They cannot access those that
+        Peers access all of the allocation that the tensor is in. They cannot access allocations that
         PyTorch makes with expandable segments."""
         memory = _memory.of(tensor)
         if memory.kind == _memory.OWN:
@@ -485,7 +485,7 @@ class Group(Owner):
         lazy: bool = False,
     ) -> Pipes:
         """Makes pipes, one-way streams of messages, with which kernels send to the ranks of to and receive
-        from those of from_: mscclgo::PipeSet of <mscclgo/pipe.cuh>. Each rank of to names this one in
+        from the ranks of from_: mscclgo::PipeSet of <mscclgo/pipe.cuh>. Each rank of to names this one in
         its from_, and the other way round.
 
         A pipe has a ring of slots, a power of two, of so many bytes, a multiple of 128; 0 means 8 of
@@ -544,7 +544,7 @@ class Group(Owner):
             reduce = group.prepare("all_reduce", group.share(x))
             reduce()
 
-        name is that of a method below. Without an input the output holds both: of an all_gather
+        name is the name of a method below. Without an input the output holds both: of an all_gather
         this rank's part, and of a reduce_scatter the result in its place. count is the elements of
         a part, which lie where the arrays begin. By default it is what the arrays have, whose sizes must
         fit then. With overlap, a launch may begin while the kernel before it in the stream ends. Collective.
@@ -606,7 +606,7 @@ class Group(Owner):
         self._settle(stream, on, held)
 
     def load_collective(self, name: str, count: int, dtype: str = "float32", op: str = "sum", root: int = 0) -> None:
-        """Prepares what the first such call needs, so that it only queues, and can be captured. name is that of a
+        """Prepares what the first such call needs, so that it only queues, and can be captured. name is the name of a
         method below, and count the elements of a part, as for prepare. op is not used of one that does not
         reduce, nor root of one that has none. Collective."""
         if not isinstance(name, str) or name not in COLLECTIVES:
@@ -646,7 +646,7 @@ class Group(Owner):
         self._collect("all_to_all", output, input, (self.size, self.size), stream=stream)
 
     def broadcast(self, tensor: Any, root: int = 0, stream: AnyStream = None) -> None:
-        """Copies the root's tensor into those of all ranks."""
+        """Copies the root's tensor into the tensors of all ranks."""
         self._collect("broadcast", tensor, tensor, (1, 1), rank(self, "broadcast", root), stream=stream)
 
     def reduce(self, tensor: Any, output: Any = None, op: str = "sum", root: int = 0, stream: AnyStream = None) -> None:

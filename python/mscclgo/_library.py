@@ -132,7 +132,7 @@ def make(function: Any, *arguments: Any) -> int:
 
 
 def integer(what: str, value: Any, least: int = -(1 << 31), most: int = (1 << 31) - 1) -> int:
-    """Returns an integer of a range, by default that of an int of C, in which ctypes would cut it silently."""
+    """Returns an integer of a range, by default the range of an int of C, in which ctypes would cut it silently."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -150,7 +150,7 @@ def instance(what: str, value: Any, of: type) -> Any:
 
 
 def integers(what: str, value: Any, least: int, most: int) -> Tuple[int, ...]:
-    """Returns the integers of a range of a sequence, or that of an int."""
+    """Returns the integers of a range of a sequence, or a single int."""
     try:
         each = (operator.index(value),)
     except TypeError:
@@ -167,7 +167,7 @@ def milliseconds(seconds: Optional[float], what: str = "a timeout") -> int:
         return -1
     try:
         fits = bool(0 <= seconds < 2**31) if hasattr(seconds, "__float__") else None
-    except Exception:  # such as that of an array
+    except Exception:  # such as an array's
         fits = None
     if fits is None:
         raise InvalidError(f"mscclgo: {what} is a number of seconds, not {a_kind(seconds)}")

@@ -24,7 +24,7 @@ def local(
     """Calls body(group) for each rank of a new group, on threads of this process, and returns what it
     returns for each. In body the group is the default group.
 
-    device, timeout and config are those of connect: with "emu" the ranks need no GPU. If body raises an
+    device, timeout and config are as for connect: with "emu" the ranks need no GPU. If body raises an
     exception, the group fails, which ends the other ranks' waits, and local raises that exception.
     """
     if integer("local: ranks", ranks) < 1:

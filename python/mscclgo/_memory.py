@@ -65,7 +65,7 @@ def of(tensor: Any) -> Memory:
         return _of_torch(tensor)
     try:
         interface = getattr(tensor, "__cuda_array_interface__", None)
-    except Exception as error:  # a property that refuses, such as that of a tensor with gradients
+    except Exception as error:  # a property that refuses, such as a tensor's that has gradients
         raise _no_memory(error) from error
     if interface is not None:
         if fast is not None and type(tensor) not in _met:
@@ -187,7 +187,7 @@ def _read_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
 
 
 def _sized(name: str, bits: int) -> str:
-    """Returns the name of a type of elements of so many bits, of which that of bool does not tell them."""
+    """Returns the name of a type of elements of so many bits, which bool's name does not tell."""
     return name if name == "bool" and bits == 8 else f"{name}{bits}"
 
 
@@ -239,7 +239,7 @@ _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 def _of_dlpack(tensor: Any) -> Memory:
     try:
         kind, number = tensor.__dlpack_device__()
-        # The work is put behind that of the stream which the caller names: no stream waits.
+        # The work is put behind the work of the stream which the caller names: no stream waits.
         capsule = tensor.__dlpack__(stream=-1) if kind in (CUDA, CUDA_MANAGED) else tensor.__dlpack__()
         # The capsule's destructor gives the tensor back, when this function returns: the caller
         # holds the object. One that was used has another name.

@@ -73,7 +73,7 @@ class Messages:
             raise failure(status)
 
     def send(self, tensor: Any, peer: int, stream: Any = None) -> None:
-        """Adds a send of a tensor to a rank, which may be this one. The stream is that of the messages
+        """Adds a send of a tensor to a rank, which may be this one. The stream is the messages' own
         unless another one is given."""
         if stream is not None or self._quick is None or not self._quick(SEND, tensor, peer):
             self._add(SEND, tensor, peer, stream)
@@ -97,7 +97,7 @@ class Messages:
 
 
 def place(group: Group, name: str, tensor: Any, direction: int, held: List[Any]) -> "tuple[int, int, int]":
-    """Returns where a tensor is, its number of elements, and that of their type; see Group.address."""
+    """Returns where a tensor is, its number of elements, and their type's number; see Group.address."""
     address, memory = group.address(tensor, held, direction == RECV)
     known = _memory.TYPES.get(memory.dtype)
     if known is None:

@@ -72,8 +72,8 @@ class Kernel(Owner):
     """An entry point of a module. kernel[grid, block](stream, argument, ...) launches it, and
     kernel[grid, block, shared] with bytes of dynamic shared memory.
 
-    grid is the number of blocks and block that of their threads: an int, or up to three. The
-    arguments are those of the kernel, in their order:
+    grid is the number of blocks, and block the number of their threads: an int, or up to three. The
+    arguments are the kernel's, in their order:
 
     - for a pointer: a tensor, channels, channels[i, rank], a Pointer, or None. Where it points to
       numbers of C++ or CUDA, also by names of the program's own for their types, the elements of a

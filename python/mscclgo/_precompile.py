@@ -31,9 +31,9 @@ def precompile(
     that many machines read, set the variable MSCCLGO_CACHE to it; with another compiler than here a call compiles anew. It
     needs no GPU and no group, and takes minutes.
 
-    - architectures are "sm_90" and the like; by default those of the GPUs of this machine.
+    - architectures are "sm_90" and the like; by default the architectures of the GPUs of this machine.
     - collectives are names as Group.prepare takes them; all if there are none. Messages come with "send_receive".
-    - types and operations are those of reductions.
+    - types and operations are for reductions.
     - ranks are sizes of groups: up to 4, 5 to 72, and more ranks have kernels each.
     - several_hosts adds what groups on several hosts need.
 

@@ -1,4 +1,4 @@
-"""The version of the package, by which the wheel is named: that of version.go, as Python writes it."""
+"""The version of the package, by which the wheel is named: version.go's, as Python writes it."""
 
 from __future__ import annotations
 

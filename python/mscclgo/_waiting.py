@@ -17,7 +17,7 @@ TICK = 0.2  # seconds that a wait lasts before Python looks at signals
 
 def in_ticks(wait: Callable[[int], Any], timeout: Optional[float], failed: Callable[[], Any] = bool) -> None:
     """Calls a function for times in milliseconds until it raises no TimeoutError, for at most timeout seconds.
-    Such an error is also that of what has failed."""
+    Such an error is also one for what has failed."""
     milliseconds(timeout)  # raises if it is wrong
     left = None if timeout is None else float(timeout)
     while True:

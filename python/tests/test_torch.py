@@ -297,7 +297,7 @@ def test_refused() -> None:
 
 @pytest.mark.parametrize("expandable", [False, True])
 def test_torchrun(expandable: bool) -> None:
-    """The collectives beside those of torch.distributed, a process for each rank; also on memory
+    """The collectives beside torch.distributed's, a process for each rank; also on memory
     that PyTorch's allocator maps as it needs it."""
     count = max(2, torch.cuda.device_count())
     environment = dict(os.environ, MSCCLGO_SECRET="of-the-test", OMP_NUM_THREADS="1")
@@ -311,4 +311,4 @@ def test_torchrun(expandable: bool) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("60 results are those of torch.distributed") == count, done.stdout
+    assert done.stdout.count("60 results are as torch.distributed's") == count, done.stdout

@@ -51,7 +51,7 @@ using HalfReducer = Reducer<ELEMENT, OPERATION, Half>;
 // 1.
 //
 // Calls take the halves in turn. A peer's packets of the next call but one may
-// overwrite this call's: it sends them once it has those of the next, which this rank
+// overwrite this call's: it sends them once it has the next call's, which this rank
 // sends when it is through with this call.
 extern "C" __global__ void oneShot(const MemoryChannelHandle* peers, uint32_t rank, uint32_t ranks,
                                    const Half* in, Half* out, uint64_t slotBytes, uint64_t bytes,
@@ -151,7 +151,7 @@ extern "C" __global__ void ring(const PortChannelHandle* toInbox, const PortChan
 // mapped. One block.
 // ins and outs hold channels to the inputs and outputs of this host's ranks, of which
 // this is number `local`. That rank owns a shard, and across holds a channel from its
-// inbox to that of the shard's owner on each other host. An inbox has two halves, and
+// inbox to the inbox of the shard's owner on each other host. An inbox has two halves, and
 // each of these a slot for each host. Calls take the halves in turn, by their number.
 //
 // Each owner adds up its host's inputs, sends the sum to the shard's owners on the

@@ -70,7 +70,7 @@ struct alignas(16) LL16Packet {
     return unpack(found, flag, data);
   }
 
-  // fetch and unpack do what those of LL8Packet do.
+  // fetch and unpack do what LL8Packet's do.
   MSCCLGO_DEVICE void fetch(uint32_t, uint64_t (&found)[2]) const {
     loadRelaxed16(words, found[0], found[1]);
   }
@@ -357,8 +357,8 @@ MSCCLGO_DEVICE void checkWarps(const Watch& watch, const char* what, uint64_t th
                   " carry one together: give it whole warps");
   uint64_t number = threadIdx.x + uint64_t(blockDim.x) * (threadIdx.y + uint64_t(blockDim.y) * threadIdx.z);
   if (thread % kThreads != number % kThreads)
-    detail::fault(watch, kNoPeer, site, what, ": thread ", thread, " of those that carry packets is lane ",
-                  number % kThreads, " of its warp, not ", thread % kThreads);
+    detail::fault(watch, kNoPeer, site, what, ": thread ", thread, " of the call is lane ", number % kThreads,
+                  " of its warp, not ", thread % kThreads);
 #else
   (void)watch, (void)what, (void)thread, (void)threads, (void)site;
 #endif

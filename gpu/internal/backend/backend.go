@@ -74,7 +74,7 @@ type Device interface {
 	// ends that and leaves the memory alone.
 	WrapHost(host []byte) (HostMemory, error)
 	// Range returns the base and size of the allocation around ptr. Where it is virtual
-	// memory of several mappings in a row, these are those of the mappings that hold the
+	// memory of several mappings in a row, these are the base and size of the mappings that hold the
 	// size bytes from ptr, as far as there are such.
 	Range(ptr, size uint64) (base, all uint64, err error)
 	// Export returns a descriptor, the caller's to close, of the allocation that holds

@@ -48,7 +48,7 @@ static inline status stream_destroy_idle(cuda_context* c, CUstream stream, bool*
   return *destroyed ? stream_destroy(&s) : CUDA_SUCCESS;
 }
 
-// context_idle reports whether no stream has work, but for those that capture.
+// context_idle reports whether no stream has work, but for streams that capture.
 static inline status context_idle(cuda_context* c, CUstream* streams, size_t n, bool* is) {
   ENTER(c);
   *is = streams_idle(c, streams, n, true);

@@ -37,7 +37,7 @@ static inline status memory_find(cuda_context* c, CUdeviceptr ptr, size_t size, 
 }
 
 // memory_range returns the allocation around ptr. Virtual memory may consist of mappings
-// in a row, as PyTorch's expandable segments do: those that hold the size bytes from ptr
+// in a row, as PyTorch's expandable segments do: the mappings that hold the size bytes from ptr
 // count as one, if they are in one reserved range.
 static inline memory_extent memory_range(cuda_context* c, CUdeviceptr ptr, size_t size) {
   memory_extent m = {0};
@@ -140,7 +140,7 @@ static inline status virtual_renew(cuda_context* c, int rdma, size_t size,
   return virtual_swap(c, handle, fresh, ptr, size);
 }
 
-// virtual_remap replaces memory of virtual_import by that of another descriptor.
+// virtual_remap replaces memory of virtual_import by another descriptor's.
 static inline status virtual_remap(cuda_context* c, int fd, size_t size, CUmemGenericAllocationHandle* handle,
                                    CUdeviceptr ptr) {
   ENTER_UNSAFE(c);

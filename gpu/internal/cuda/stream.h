@@ -21,8 +21,8 @@ static inline status stream_create(cuda_stream* s, cuda_context* c) {
   return CALL(c->api, cuStreamCreate, &s->handle, CU_STREAM_NON_BLOCKING);
 }
 
-// stream_wrap makes a stream of a handle that other code has. device is that of the
-// handle's context, and primary whether that is c. A default stream takes the context that
+// stream_wrap makes a stream of a handle that other code has. device is the device of the
+// handle's context, and primary whether that context is c. A default stream takes the context that
 // it is used in.
 static inline status stream_wrap(cuda_stream* s, cuda_context* c, CUstream handle, CUdevice* device,
                                  bool* primary) {

@@ -88,7 +88,7 @@ struct block {
   uint32_t head, runnable;
   stack* on[MSCCLGO_EMU_MAX_THREADS];
 
-  uint32_t threads, live;  // all of the block, and those that have not ended
+  uint32_t threads, live;  // all of the block, and the ones that have not ended
 
   // The barrier.
   uint8_t waiting[MSCCLGO_EMU_MAX_THREADS];
@@ -380,7 +380,7 @@ static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
   if (b->launch->race) {
     b->launch->race->warp(&b->raced[warp * MSCCLGO_EMU_WARP], set, b->place);
   }
-  int looks = 1;  // those of a wait change nothing
+  int looks = 1;  // a wait's steps change nothing
   for (uint32_t rest = set; rest; rest &= rest - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(rest);
     lanes[i].mask = 0;
@@ -485,7 +485,7 @@ static int over(const block* b) {
 }
 
 // give_way sleeps where there are many blocks a core, and reports whether there are. Blocks that
-// look in turns, as often as they do where there are few, would take the time of those that work:
+// look in turns, as often as they do where there are few, would take the time of blocks that work:
 // a round costs what its threads cost, and the more blocks look, the less often each does, so
 // that all of them together take a part of the cores.
 static int give_way(block* b) {

@@ -119,7 +119,7 @@ static void save_address_space(void) {
 // hire starts OS threads until there are as many idle ones as blocks to run, or the
 // limit is reached. It returns an errno if it cannot: with fewer threads, blocks that wait
 // for each other, as a device's resident ones may, would do so forever. The threads block
-// signals, which are for those of the host program.
+// signals, which are for the host program's threads.
 static int hire(pool* p, uint64_t blocks) {
   uint64_t wanted = blocks > p->idle ? blocks - p->idle : 0;
   if (wanted == 0 || p->threads == p->limit) return 0;

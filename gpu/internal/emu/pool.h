@@ -29,7 +29,7 @@ void pool_end(pool*, launch*);
 // pool_cancel ends a launch from another OS thread.
 void pool_cancel(pool*, launch*);
 
-// pool_ask asks all blocks, also those that begin later, what they wait for.
+// pool_ask asks all blocks, also ones that begin later, what they wait for.
 void pool_ask(pool*, uint32_t question);
 
 // pool_told returns how many blocks have answered a question, and copies their answers, at

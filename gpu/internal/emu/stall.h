@@ -40,10 +40,10 @@ typedef struct stall_answer {
 // be for others.
 typedef struct stall {
   _Atomic uint32_t asked;  // the last question's number; any thread
-  uint32_t heard;          // that of the round
+  uint32_t heard;          // the round's
   uint32_t answered;
   uint32_t round;            // of looking: the next one begins when anything changes
-  uint32_t waiting, looked;  // threads in waits, and those of them that have looked in this round
+  uint32_t waiting, looked;  // threads in waits, and how many of them have looked in this round
   uint64_t epoch;
   struct {
     mscclgo_emu_wait what;

@@ -1,4 +1,4 @@
-# Run by torchrun: the collectives beside those of torch.distributed, on the same tensors.
+# Run by torchrun: the collectives beside torch.distributed's, on the same tensors.
 import os
 
 import torch
@@ -121,6 +121,6 @@ for (call, *_), result, want in zip(calls, results, wanted):
     checked += 1
 
 group.barrier()
-print(f"rank {rank}: {checked} results are those of torch.distributed", flush=True)
+print(f"rank {rank}: {checked} results are as torch.distributed's", flush=True)
 group.close()
 dist.destroy_process_group()

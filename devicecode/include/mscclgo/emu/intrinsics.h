@@ -133,7 +133,7 @@ inline float __uint2float_rn(unsigned v) { return static_cast<float>(v); }
 inline float __ll2float_rn(long long v) { return static_cast<float>(v); }
 inline float __double2float_rn(double v) { return static_cast<float>(v); }
 
-// min and max of two equal types, and of those that C's rules make equal.
+// min and max of two equal types, and of types that C's rules make equal.
 
 #define MSCCLGO_EMU_MINMAX(T)                                \
   inline constexpr T min(T a, T b) { return b < a ? b : a; } \

@@ -1,6 +1,6 @@
 // race.h: what the compiler calls before each access in a module that is compiled for the
 // race finder or the explorer (-fsanitize=thread, of which only the instrumentation is used), and what
-// stands for atomic operations there, with the scope that those of C++ lack.
+// stands for atomic operations there, with the scope that C++'s lack.
 #pragma once
 
 #include "mscclgo/emu/runtime.h"

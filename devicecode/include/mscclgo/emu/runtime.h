@@ -158,7 +158,7 @@ inline void __brkpt() {}
 namespace mscclgo {
 namespace emu {
 
-// awaitPrevious is that of launch.cuh.
+// awaitPrevious is what launch.cuh declares.
 inline void awaitPrevious() {
   mscclgo_emu_thread* t = self();
   t->block->runtime->previous(t);
