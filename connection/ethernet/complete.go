@@ -26,7 +26,7 @@ func (s *socket) post() {
 	one.holds, s.holds = s.holds, one.holds[:0]
 	one.requests, s.requests = s.requests, one.requests[:0]
 	one.arrivals, s.arrivals = s.arrivals, one.arrivals[:0]
-	err := rx.stream.Record(one.event)
+	err := rx.Stream.Record(one.event)
 	rx.posted++
 	s.slots[s.cur].until = rx.posted
 	rx.changed.Broadcast()

@@ -31,7 +31,6 @@ type conn struct {
 	rx      *receiver
 	senders []*sender
 	sending sync.WaitGroup // the senders' goroutines
-	staging []*gpu.Buffer
 
 	acked    atomic.Uint64 // operations that are done at the peer, as it says, and were sent whole
 	parts    atomic.Bool   // this rank has told the peer that it ends: the sockets stay until it knows
@@ -50,8 +49,6 @@ type conn struct {
 
 	links     []handshake.Link // of the sockets; used by watch
 	lossy     atomic.Int64     // since when the kernel sends again what it sends to the peer, in Unix nanoseconds, or 0
-	seen      uint64           // progress at seenAt; used by watch
-	seenAt    time.Time
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -114,15 +111,6 @@ func (c *conn) start(data []net.Conn) error {
 	c.rx.start()
 	c.Tasks.Go(c.readControl)
 	return nil
-}
-
-// pinned returns staging memory, which release frees.
-func (c *conn) pinned(size uint64) (*gpu.Buffer, error) {
-	b, err := c.t.rank.Registry.Device().AllocHost(size)
-	if err == nil {
-		c.staging = append(c.staging, b)
-	}
-	return b, err
 }
 
 // Full reports whether the peer has no room for another request.
@@ -244,16 +232,11 @@ func (c *conn) broken(err error) {
 // timeout although something is due. Transport.watch calls it.
 func (c *conn) watch(now time.Time) {
 	c.watchLinks(now)
-	progress := c.progress.Load()
-	if !c.awaitsPeer() || progress != c.seen || c.seenAt.IsZero() {
-		c.seen, c.seenAt = progress, now
-		return
-	}
-	if silent := now.Sub(c.seenAt); silent >= c.t.opts.Timeout {
+	if silent, tooLong := c.Silent(now, c.progress.Load(), c.awaitsPeer()); tooLong {
 		c.Mu.Lock()
 		operations, reads := c.Queued.Load()-c.acked.Load(), c.reads.asked-c.reads.answered.Load()
 		c.Mu.Unlock()
-		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting and %d reads not here; its process is stuck, or the network is down", silent.Round(time.Millisecond), operations, reads))
+		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting and %d reads not here; its process is stuck, or the network is down", silent, operations, reads))
 	}
 }
 
@@ -290,26 +273,9 @@ func (c *conn) release() error {
 		c.shut()
 		c.Tasks.Wait()
 	}
-	var errs []error
-	if c.rx != nil {
-		errs = append(errs, c.rx.close())
-	}
-	for _, s := range c.senders {
-		errs = append(errs, s.close())
-	}
-	c.Released()
-	err := errors.Join(errs...)
-	if !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrAborted) {
-		// After a timeout the staging memory stays, since a copy may still read it.
-		for _, b := range c.staging {
-			errs = append(errs, b.Close())
-		}
-	}
+	err := c.Release()
 	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
 	delete(c.t.conns, c)
-	c.t.mu.Unlock()
-	if err = errors.Join(errs...); err != nil {
-		return c.t.rank.Wrap(mscclgo.ErrSystem, "ethernet: close", c.Peer, err)
-	}
-	return nil
+	return err
 }

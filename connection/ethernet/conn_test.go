@@ -168,7 +168,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	ab, ba := connect(t, a, b)
 	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
 	testlink.Set(t, src, testlink.Noise(64))
-	release := testlink.HoldStream(t, ba.d.rx.stream)
+	release := testlink.HoldStream(t, ba.d.rx.Stream)
 	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +209,15 @@ func TestStagingBound(t *testing.T) {
 				a, b := newRank(t, 0, o), newRank(t, 1, o)
 				ab, ba := connect(t, a, b)
 				sum := uint64(0)
-				for _, buf := range append(append([]*gpu.Buffer{}, ab.d.staging...), ba.d.staging...) {
-					sum += buf.Size()
+				for _, c := range []*conn{ab.d, ba.d} {
+					for i, s := range c.senders {
+						for _, b := range s.batches {
+							sum += b.staging.Size()
+						}
+						for _, slot := range c.rx.sockets[i].slots {
+							sum += slot.staging.Size()
+						}
+					}
 				}
 				if sum == 0 || sum > a.t.opts.Staging {
 					t.Errorf("a connection has %d bytes of %d", sum, a.t.opts.Staging)
@@ -225,7 +232,7 @@ func TestCopiedWords(t *testing.T) {
 	o := loopback()
 	a, b := newRank(t, 0, o), newRank(t, 1, o)
 	ab, ba := connect(t, a, b)
-	ba.d.rx.storeValues = false
+	ba.d.rx.StoreValues = false
 	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	dst := imported(t, a, mine)
 	testlink.Set(t, src, testlink.Noise(64))

@@ -44,7 +44,7 @@ type answer struct {
 	from     *target.Memory // of this rank; nil: an exchange
 	offset   uint64
 	n, given uint64 // bytes, and how many of them senders have taken
-	old      []byte // where the device leaves what an exchanged word was; nil once that is in value
+	old      []byte // where what an exchanged word was comes to; nil once that is in value
 	value    uint64
 }
 
@@ -241,7 +241,7 @@ func (s *sender) copyAnswer(b *batch, p *piece, at uint64) error {
 	b.holds = append(b.holds, m)
 	b.copies = true
 	if err := s.stream.Copy(b.staging, at, m.Buffer, p.srcOffset, p.Length); err != nil {
-		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
+		return m.Failed(fmt.Errorf("%w: %w", message.ErrDevice, err))
 	}
 	return nil
 }

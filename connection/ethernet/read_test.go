@@ -195,7 +195,7 @@ func TestSlowDeviceOfReader(t *testing.T) {
 		mine := memory(t, b, pinned, size)
 		testlink.Set(t, mine, testlink.Noise(size))
 		src, dst := imported(t, a, mine), memory(t, a, onDevice, size)
-		release := testlink.HoldStream(t, ab.d.rx.stream)
+		release := testlink.HoldStream(t, ab.d.rx.Stream)
 		if err := errors.Join(ab.Read(dst, 0, src, 0, size), ab.WriteBytes(src, 0, []byte{1})); err != nil {
 			t.Fatal(err)
 		}

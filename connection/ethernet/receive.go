@@ -1,6 +1,7 @@
 package ethernet
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -27,12 +28,11 @@ const (
 // receiver applies what the peer sends. One stream does all copies in the order of the
 // operations, so that an update follows the data before it without waiting.
 type receiver struct {
-	c           *conn
-	order       *order
-	stream      *gpu.Stream
-	storeValues bool // the device's streams have 64-bit writes
-	sockets     []*socket
-	reading     sync.WaitGroup
+	c     *conn
+	order *order
+	message.Applier
+	sockets []*socket
+	reading sync.WaitGroup
 
 	mu        sync.Mutex
 	changed   sync.Cond
@@ -80,26 +80,23 @@ type slot struct {
 }
 
 func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
-	device := c.t.rank.Registry.Device()
-	rx := &receiver{c: c, order: newOrder(len(data)), storeValues: device.Info().StreamMemoryOps}
+	rx := &receiver{c: c, order: newOrder(len(data))}
 	rx.changed.L = &rx.mu
-	// Now, as kernels may run later that wait for atomic operations. These have the error again.
-	device.PrepareAtomics()
-	var err error
-	if rx.stream, err = device.NewStream(); err != nil {
+	err := rx.Prepare(&c.End)
+	if err != nil {
 		return nil, err
 	}
 	for i := range rx.ring {
-		if rx.ring[i].event, err = device.NewEvent(); err != nil {
-			return nil, errors.Join(err, rx.close())
+		if rx.ring[i].event, err = c.NewEvent(); err != nil {
+			return nil, err
 		}
 	}
 	for _, nc := range data {
 		s := &socket{rx: rx, in: c.t.newInput(nc)}
 		for i := range s.slots {
-			b, err := c.pinned(part)
+			b, err := c.NewPinned(part)
 			if err != nil {
-				return nil, errors.Join(err, rx.close())
+				return nil, err
 			}
 			s.slots[i] = slot{staging: b, bytes: b.Bytes()}
 		}
@@ -140,17 +137,6 @@ func (rx *receiver) midFrame() bool {
 	return false
 }
 
-// close releases the stream and events, once all goroutines have ended.
-func (rx *receiver) close() error {
-	err := rx.stream.Synchronize(rx.c.Drain)
-	for i := range rx.ring {
-		if e := rx.ring[i].event; e != nil {
-			err = errors.Join(err, e.Close())
-		}
-	}
-	return errors.Join(err, rx.stream.Close())
-}
-
 // run applies frames until the socket ends.
 func (s *socket) run() {
 	for {
@@ -175,9 +161,8 @@ func (s *socket) run() {
 }
 
 var (
-	errEnd    = errors.New("the socket has ended between two frames")
-	errCut    = errors.New("it ended in the middle of a frame")
-	errDevice = errors.New("the device could not copy what the peer sent or asked for")
+	errEnd = errors.New("the socket has ended between two frames")
+	errCut = errors.New("it ended in the middle of a frame")
 )
 
 // head reads the next frame's head.
@@ -294,20 +279,16 @@ func (s *socket) apply(f *message.Frame) error {
 		return errEnd
 	}
 	switch f.Kind {
-	case message.Update:
-		err = s.update(f, m, host)
-	case message.Add:
-		err = s.add(f, m, host)
-	case message.Exchange:
-		err = s.exchange(f, m, host)
 	case message.Read:
 		if host != nil {
 			m.Moved(s.rx.c.Peer, f.Offset, f.Length, false)
 		}
 		err = s.accept(answer{op: f.Op, from: m, offset: f.Offset, n: f.Length})
-	default:
+	case message.Data:
 		m.Moved(s.rx.c.Peer, f.Offset, f.Length, true)
 		err = s.toHost(f, m, host[f.Offset:f.Offset+f.Length])
+	default:
+		err = s.word(f, m, host)
 	}
 	if err == nil {
 		s.leave(f)
@@ -342,7 +323,8 @@ func (s *socket) toDevice(f *message.Frame, m *target.Memory) error {
 			}
 		}
 		if have > 0 {
-			if err := s.copy(m, f.Offset+at, s.r, have); err != nil {
+			part := message.Frame{Kind: message.Data, Offset: f.Offset + at, Length: uint64(have)}
+			if err := s.queue(&part, m, s.r); err != nil {
 				return s.forgo(f, err, f.Length-at)
 			}
 			s.r += have
@@ -359,22 +341,42 @@ func (s *socket) toDevice(f *message.Frame, m *target.Memory) error {
 	return nil
 }
 
-// copy queues the copy of n bytes of the slot to memory.
-func (s *socket) copy(m *target.Memory, offset uint64, from, n int) error {
-	return s.queue(m, func() error {
-		return s.rx.stream.Copy(m.Buffer, offset, s.slots[s.cur].staging, uint64(from), uint64(n))
-	})
+// word does an operation on a word behind all data before it, and answers an exchange with what the word was. host is
+// the memory, or nil if the host cannot access it.
+func (s *socket) word(f *message.Frame, m *target.Memory, host []byte) error {
+	// For the device the value takes the place of the frame's head, which is longer and no longer needed, and so does
+	// what the word was.
+	at := (s.r - message.FrameSize + 7) &^ 7
+	place := s.slots[s.cur].bytes[at : at+8]
+	if host == nil || f.Kind == message.Update && !s.rx.idle() {
+		binary.NativeEndian.PutUint64(place, f.Total)
+		if err := s.queue(f, m, at); err != nil {
+			return err
+		}
+	} else {
+		s.settle() // the stream may have stores to do there
+		if !m.Hold() {
+			return target.Gone(m)
+		}
+		s.rx.ByHost(f, m, host, place)
+		m.Release()
+	}
+	if f.Kind == message.Exchange {
+		return s.accept(answer{op: f.Op, n: 8, old: place})
+	}
+	return nil
 }
 
-// queue queues work on a memory, which is held until the work is done.
-func (s *socket) queue(m *target.Memory, work func() error) error {
+// queue has the stream do what a frame says with memory and what is at a place of the slot. The memory is held
+// until that is done.
+func (s *socket) queue(f *message.Frame, m *target.Memory, at int) error {
 	if !m.Hold() {
 		return target.Gone(m)
 	}
 	s.holds = append(s.holds, m)
 	s.copies = true
-	if err := work(); err != nil {
-		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
+	if err := s.rx.ByDevice(f, m, s.slots[s.cur].staging, uint64(at)); err != nil {
+		return err
 	}
 	// Counted once it is queued, so that an event recorded after the count follows it.
 	s.rx.mu.Lock()

@@ -20,7 +20,7 @@ func (c *conn) refuse(f *message.Frame, err error) {
 	out.Kind, out.Refused, out.Reason = message.Refuse, f.Kind, target.Protocol
 	var why *target.Refusal
 	switch {
-	case errors.Is(err, errDevice):
+	case errors.Is(err, message.ErrDevice):
 		kind, out.Reason = mscclgo.ErrSystem, target.Failed
 	case errors.As(err, &why):
 		out.Reason = why.Reason

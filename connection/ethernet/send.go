@@ -1,7 +1,6 @@
 package ethernet
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -68,19 +67,18 @@ type piece struct {
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
 	s := &sender{c: c, conn: nc, part: part, unsent: none, joined: make([]byte, 0, joinedBytes+2*batchFrames*message.FrameSize)}
-	device := c.t.rank.Registry.Device()
 	var err error
-	if s.stream, err = device.NewStream(); err != nil {
+	if s.stream, err = c.NewStream(); err != nil {
 		return nil, err
 	}
 	for i := range s.batches {
 		b := &batch{out: make([][]byte, 0, 2*batchFrames)}
-		if b.staging, err = c.pinned(part); err != nil {
-			return nil, errors.Join(err, s.close())
+		if b.staging, err = c.NewPinned(part); err != nil {
+			return nil, err
 		}
 		b.bytes = b.staging.Bytes()
-		if b.event, err = device.NewEvent(); err != nil {
-			return nil, errors.Join(err, s.close())
+		if b.event, err = c.NewEvent(); err != nil {
+			return nil, err
 		}
 		s.batches[i] = b
 	}
@@ -332,15 +330,4 @@ func (s *sender) sendJoined(batches ...*batch) error {
 	}
 	_, err := s.conn.Write(all)
 	return err
-}
-
-// close releases the stream and events, once the goroutine has ended.
-func (s *sender) close() error {
-	err := s.stream.Synchronize(s.c.Drain)
-	for _, b := range s.batches {
-		if b != nil {
-			err = errors.Join(err, b.event.Close())
-		}
-	}
-	return errors.Join(err, s.stream.Close())
 }

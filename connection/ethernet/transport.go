@@ -150,7 +150,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t.rank.Init(registeredmem.Ethernet, o.Lost)
+	t.rank.Init(registeredmem.Ethernet, o.Timeout, o.Lost)
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
 	rand.Read(t.rank.Instance[:])
 	t.member = newMember(reg.Group(), &o, patience)

@@ -54,7 +54,7 @@ func (t *Transport) serve(asked []byte, _ bool) fdpass.Answer {
 	}
 	return fdpass.Answer{File: file, Stay: func(sock *net.UnixConn) {
 		if sock == nil {
-			if err := ring.close(); err != nil {
+			if err := ring.Close(); err != nil {
 				t.log.Warn("shm: a ring that nobody took", "peer", q.from, "error", err)
 			}
 			return

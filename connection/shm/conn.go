@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/connection/internal/message"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 )
@@ -20,6 +21,7 @@ import (
 type conn struct {
 	half
 	message.Queue
+	stream  *gpu.Stream
 	filler  filler
 	fetcher fetcher
 
@@ -34,8 +36,6 @@ type conn struct {
 	asked    uint64           // parts of reads that are in the ring, ever
 	fetched  uint64           // those among them that are here
 
-	seen      uint64 // done at seenAt; used by watch
-	seenAt    time.Time
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -62,6 +62,9 @@ func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*con
 		c.asking.Broadcast()
 	})
 	if err == nil {
+		c.stream, err = c.NewStream()
+	}
+	if err == nil {
 		err = c.filler.open(c)
 	}
 	if err == nil {
@@ -72,7 +75,7 @@ func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*con
 	}
 	if err != nil {
 		c.leave() // the peer is to hear of it from this rank's caller
-		return nil, errors.Join(err, c.free())
+		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
 }
@@ -190,11 +193,6 @@ func (c *conn) move() {
 	c.Calm(c.stream, c.fetcher.stream)
 }
 
-// free releases everything once the connection has ended and its goroutines have.
-func (c *conn) free() error {
-	return c.release(append(c.filler.events(), c.fetcher.event), c.fetcher.stream)
-}
-
 // watch fails the connection if the peer has done nothing for the timeout although
 // something is posted. Transport.watch calls it.
 func (c *conn) watch(now time.Time) {
@@ -202,12 +200,8 @@ func (c *conn) watch(now time.Time) {
 	defer c.Mu.Unlock()
 	c.Poll()
 	due := c.posted.Load() - c.done
-	if due == 0 || c.done != c.seen || c.seenAt.IsZero() {
-		c.seen, c.seenAt = c.done, now
-		return
-	}
-	if silent := now.Sub(c.seenAt); silent >= c.t.opts.Timeout {
-		c.lostLocked(fmt.Errorf("it has done nothing for %v, with %d entries waiting: %s", silent.Round(time.Millisecond), due, whyStuck(fdpass.Process(c.sock))))
+	if silent, tooLong := c.Silent(now, c.done, due > 0); tooLong {
+		c.lostLocked(fmt.Errorf("it has done nothing for %v, with %d entries waiting: %s", silent, due, whyStuck(fdpass.Process(c.sock))))
 	}
 }
 
@@ -227,7 +221,7 @@ func (c *conn) Close() error {
 	c.closeOnce.Do(func() {
 		c.leave()
 		c.Tasks.Wait()
-		c.closeErr = c.free()
+		c.closeErr = c.release()
 		c.t.mu.Lock()
 		defer c.t.mu.Unlock()
 		delete(c.t.conns, c)

@@ -118,7 +118,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
 	testlink.Set(t, src, testlink.Noise(64))
 	r := receiverOf(t, b)
-	release := testlink.HoldStream(t, r.stream)
+	release := testlink.HoldStream(t, r.Stream)
 	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestSlowDevices(t *testing.T) {
 			testlink.Set(t, src, data)
 			s := ab.d.stream
 			if which == "receiver" {
-				s = receiverOf(t, b).stream
+				s = receiverOf(t, b).Stream
 			}
 			release := testlink.HoldStream(t, s)
 			for at := uint64(0); at < size; at += 256 {
@@ -217,10 +217,8 @@ func TestOptions(t *testing.T) {
 // Where streams cannot store values, words are copied.
 func TestCopiedWords(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
-	b.t.mu.Lock()
-	b.t.storeValues = false
-	b.t.mu.Unlock()
 	ab := connect(t, a, b)
+	receiverOf(t, b).StoreValues = false
 	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	dst := imported(t, a, mine)
 	testlink.Set(t, src, testlink.Noise(64))

@@ -49,7 +49,7 @@ func newRogue(t testing.TB, to *rank) *rogue {
 	}
 	t.Cleanup(func() {
 		r.sock.Close()
-		if err := r.ring.close(); err != nil {
+		if err := r.ring.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -41,18 +41,11 @@ type piece struct {
 func (f *filler) open(c *conn) (err error) {
 	f.c = c
 	for i := range f.batches {
-		if f.batches[i].event, err = c.t.rank.Registry.Device().NewEvent(); err != nil {
+		if f.batches[i].event, err = c.NewEvent(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (f *filler) events() (all []*gpu.Event) {
-	for i := range f.batches {
-		all = append(all, f.batches[i].event)
-	}
-	return all
 }
 
 // run fills the ring until the connection ends. Copies of several batches are under way;

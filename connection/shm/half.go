@@ -12,18 +12,16 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
-	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// half is what the sending and the receiving end of a ring have in common: the socket, the
-// stream, and how they end.
+// half is what the sending and the receiving end of a ring have in common: the socket, and
+// how they end.
 type half struct {
 	message.End
-	t      *Transport
-	sock   *net.UnixConn
-	raw    syscall.RawConn
-	ring   *ring
-	stream *gpu.Stream
+	t    *Transport
+	sock *net.UnixConn
+	raw  syscall.RawConn
+	ring *ring
 
 	// What listen has. awaited is whether the peer has sent nothing yet, of a receiving half: it may not know
 	// of it.
@@ -35,13 +33,12 @@ type half struct {
 // open fills a half. It owns sock and ring, also when it fails. ended wakes all that wait, with Mu.
 func (h *half) open(t *Transport, peer int, sock *net.UnixConn, r *ring, ended func()) (err error) {
 	h.t, h.sock, h.ring = t, sock, r
+	h.Pinned(r)
 	h.Open(&t.rank, peer, func() {
 		ended()
 		sock.SetDeadline(time.Unix(1, 0)) // what was sent stays readable at the peer
 	})
-	if h.raw, err = sock.SyscallConn(); err == nil {
-		h.stream, err = t.rank.Registry.Device().NewStream()
-	}
+	h.raw, err = sock.SyscallConn()
 	return err
 }
 
@@ -155,27 +152,8 @@ func (h *half) leave() {
 	h.Fail(mscclgo.ErrInvalid, message.ErrClosed)
 }
 
-// release frees everything once the half has ended and its goroutines have. other is another
-// stream that uses the ring, or nil.
-func (h *half) release(events []*gpu.Event, other *gpu.Stream) error {
+// release frees everything once the half has ended and its goroutines have.
+func (h *half) release() error {
 	h.sock.Close()
-	var synced, closed error
-	for _, s := range []*gpu.Stream{h.stream, other} {
-		if s != nil {
-			synced = errors.Join(synced, s.Synchronize(h.Drain))
-			closed = errors.Join(closed, s.Close())
-		}
-	}
-	h.Released()
-	errs := []error{synced, closed}
-	for _, e := range events {
-		errs = append(errs, e.Close())
-	}
-	if !errors.Is(synced, mscclgo.ErrTimeout) && !errors.Is(synced, mscclgo.ErrAborted) { // else the ring stays, since a copy may still use it
-		errs = append(errs, h.ring.close())
-	}
-	if err := errors.Join(errs...); err != nil {
-		return h.t.rank.Wrap(mscclgo.ErrSystem, "shm: close", h.Peer, err)
-	}
-	return nil
+	return h.Release()
 }

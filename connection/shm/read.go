@@ -33,8 +33,8 @@ type fetcher struct {
 // open makes what the goroutine needs, as a device may wait for kernels before it makes streams.
 func (f *fetcher) open(c *conn) (err error) {
 	f.c = c
-	if f.stream, err = c.t.rank.Registry.Device().NewStream(); err == nil {
-		f.event, err = c.t.rank.Registry.Device().NewEvent()
+	if f.stream, err = c.NewStream(); err == nil {
+		f.event, err = c.NewEvent()
 	}
 	return err
 }

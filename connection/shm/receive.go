@@ -6,7 +6,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
@@ -21,6 +20,7 @@ import (
 // the peer is told of memories that were closed.
 type receiver struct {
 	half
+	message.Applier
 
 	// What the goroutine that applies has.
 	taken   uint64           // entries that are applied or being copied, ever
@@ -43,21 +43,17 @@ type received struct {
 	holds []*target.Memory // to release then
 }
 
-// errDevice means that this rank's device could not take what the peer sent.
-var errDevice = errors.New("the device could not take what the peer sent")
-
 // receive begins to receive from a peer. It owns the socket and the ring, also when it fails.
 func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 	r := new(receiver)
 	r.awaited = true
 	err := r.open(t, peer, sock, ring, func() {})
 	if err == nil {
-		// Now, as kernels may run later that wait for atomic operations. These have the error again.
-		t.rank.Registry.Device().PrepareAtomics()
+		err = r.Prepare(&r.End)
 	}
 	for i := range r.batches {
 		if err == nil {
-			r.batches[i].event, err = t.rank.Registry.Device().NewEvent()
+			r.batches[i].event, err = r.NewEvent()
 		}
 	}
 	if err == nil {
@@ -65,7 +61,7 @@ func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 	}
 	if err != nil {
 		r.broken(err)
-		return errors.Join(err, r.release(r.events(), nil))
+		return errors.Join(err, r.release())
 	}
 	return nil
 }
@@ -89,20 +85,13 @@ func (r *receiver) start() error {
 	return nil
 }
 
-func (r *receiver) events() (all []*gpu.Event) {
-	for i := range r.batches {
-		all = append(all, r.batches[i].event)
-	}
-	return all
-}
-
 // close tells the peer, unless the half has ended, and releases it. The transport does not
 // close before it has returned.
 func (r *receiver) close() error {
 	r.closeOnce.Do(func() {
 		r.leave()
 		r.Tasks.Wait()
-		r.closeErr = r.release(r.events(), nil)
+		r.closeErr = r.release()
 		for i := range r.batches {
 			for _, m := range r.batches[i].holds {
 				m.Release()
@@ -185,42 +174,32 @@ func (r *receiver) apply(e *entry) error {
 	}
 	if host != nil && r.begun.Load() == r.ended && len(r.holds) == 0 {
 		defer m.Release()
-		switch e.Kind {
-		case message.Update:
-			atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[e.Offset])), e.Total)
-		case message.Add, message.Exchange:
-			r.change(e, host)
-		case message.Read:
-			m.Moved(r.Peer, e.Offset, e.Length, false)
-			copy(r.ring.data[e.place:e.place+e.Length], host[e.Offset:])
-		default:
-			m.Moved(r.Peer, e.Offset, e.Length, true)
-			copy(host[e.Offset:e.Offset+e.Length], r.ring.data[e.place:])
-		}
+		r.ByHost(&e.Frame, m, host, r.ring.data[e.place:])
 		return nil
 	}
 	r.holds = append(r.holds, m)
-	switch {
-	case e.Kind == message.Data:
+	place := dataAt + e.place
+	if placed(e.Kind) {
 		r.given += e.Length
-		err = r.stream.Copy(m.Buffer, e.Offset, r.ring.buffer, dataAt+e.place, e.Length)
-	case e.Kind == message.Read:
-		r.given += e.Length
-		err = r.stream.Copy(r.ring.buffer, dataAt+e.place, m.Buffer, e.Offset, e.Length)
-	case e.Kind == message.Add:
-		err = r.stream.Add64(m.Buffer, e.Offset, e.Total)
-	case e.Kind == message.Exchange:
-		r.given += e.Length
-		err = r.stream.Exchange64(m.Buffer, e.Offset, e.Total, r.ring.buffer, dataAt+e.place)
-	case r.t.storeValues:
-		err = r.stream.WriteValue64(m.Buffer, e.Offset, e.Total)
-	default:
-		// A copy of 8 aligned bytes is not torn. The value lies in the entry, where the peer
-		// can still change it to another that it may as well have sent.
-		err = r.stream.Copy(m.Buffer, e.Offset, r.ring.buffer, entryAt(r.taken)+8*message.TotalWord, 8)
+	} else {
+		// The value lies in the entry, where the peer can still change it to another that it may as well have sent.
+		place = entryAt(r.taken) + 8*message.TotalWord
+	}
+	return r.ByDevice(&e.Frame, m, r.ring.buffer, place)
+}
+
+// settle waits until the stream has done what was queued, as it may have stores to do where the
+// host is to change a word.
+func (r *receiver) settle() error {
+	err := r.end()
+	for err == nil && r.begun.Load() != r.ended {
+		oldest := r.batches[r.ended%batchesAhead].event
+		if err = oldest.Synchronize(r.Drain); err == nil {
+			err = r.reap()
+		}
 	}
 	if err != nil {
-		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
+		return fmt.Errorf("%w: %w", message.ErrDevice, err)
 	}
 	return nil
 }
@@ -231,7 +210,7 @@ func (r *receiver) end() error {
 		return nil
 	}
 	b := &r.batches[r.begun.Load()%batchesAhead]
-	if err := r.stream.Record(b.event); err != nil {
+	if err := r.Stream.Record(b.event); err != nil {
 		return err
 	}
 	b.until, b.holds, r.holds = r.taken, r.holds, b.holds[:0]
@@ -303,7 +282,7 @@ func (r *receiver) refuse(e *entry, err error) {
 	end := func() { r.lost(err) }
 	var why *target.Refusal
 	switch {
-	case errors.Is(err, errDevice):
+	case errors.Is(err, message.ErrDevice):
 		out.Reason = target.Failed
 		end = func() { r.broken(err) }
 	case errors.As(err, &why):

@@ -125,8 +125,8 @@ func (r *ring) entry(number uint64) (entry, error) {
 // piece returns the most bytes that one entry has of the ring.
 func (r *ring) piece() uint64 { return min(maxPiece, uint64(len(r.data))/pieces) }
 
-// close unpins and unmaps the memory, which no device uses any more.
-func (r *ring) close() error {
+// Close unpins and unmaps the memory, which no device uses any more.
+func (r *ring) Close() error {
 	if err := r.buffer.Close(); err != nil {
 		return err
 	}

@@ -55,8 +55,6 @@ type Transport struct {
 	log    *slog.Logger
 	server *fdpass.Server
 
-	storeValues bool // the device's streams have 64-bit writes
-
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
 	watched sync.WaitGroup
@@ -85,8 +83,8 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		rank:        message.Rank{Name: "shm", Registry: reg, Host: (*gpu.Buffer).HostBytes},
-		storeValues: reg.Device().Info().StreamMemoryOps, key: fdpass.Key{Group: reg.Group(), Secret: o.Secret},
+		rank:      message.Rank{Name: "shm", Registry: reg, Host: (*gpu.Buffer).HostBytes},
+		key:       fdpass.Key{Group: reg.Group(), Secret: o.Secret},
 		endpoints: map[[idSize]byte]*Endpoint{}, conns: map[*conn]struct{}{}, receivers: map[*receiver]struct{}{},
 	}
 	switch {
@@ -104,7 +102,7 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t.rank.Init(registeredmem.SHM, o.Lost)
+	t.rank.Init(registeredmem.SHM, o.Timeout, o.Lost)
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
 	rand.Read(t.rank.Instance[:])
 	t.ctx, t.cancel = context.WithCancel(context.Background())

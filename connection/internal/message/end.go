@@ -43,6 +43,10 @@ type End struct {
 	timer  *time.Timer // calls giveUp, once the connection has ended
 	still  chan struct{}
 	untold []uint32 // memories that were closed, while the peer is being told; guarded by Mu
+	onDevice
+
+	seen   uint64 // progress at seenAt; used by Silent
+	seenAt time.Time
 }
 
 // Open begins a connection to a peer. ended is called when it ends, with Mu.
@@ -133,10 +137,14 @@ func (e *End) Quiet(ctx context.Context) error {
 	}
 }
 
-// Released ends the waiting for the device.
-func (e *End) Released() {
-	e.timer.Stop()
-	e.giveUp()
+// Silent reports how long the peer has made no progress, a count, though something of it is due, and whether it may
+// not be silent any longer. One goroutine calls it.
+func (e *End) Silent(now time.Time, progress uint64, due bool) (silent time.Duration, tooLong bool) {
+	if !due || progress != e.seen || e.seenAt.IsZero() {
+		e.seen, e.seenAt = progress, now
+	}
+	silent = now.Sub(e.seenAt)
+	return silent.Round(time.Millisecond), due && silent >= e.rank.Timeout
 }
 
 // TellGone has tell tell the peer that a memory was closed, in a goroutine of Tasks, one memory after the

@@ -5,6 +5,7 @@ package message
 import (
 	"bytes"
 	"errors"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/spin"
@@ -23,6 +24,7 @@ type Rank struct {
 	Instance [IDSize]byte             // of the transport
 	Host     func(*gpu.Buffer) []byte // the memory, or nil if the host does not reach it
 	Spin     spin.Spinner
+	Timeout  time.Duration // how long a peer may be silent
 	Targets  *target.Table
 
 	kind registeredmem.Transports
@@ -30,8 +32,8 @@ type Rank struct {
 }
 
 // Init sets what the options of the transport tell.
-func (r *Rank) Init(kind registeredmem.Transports, lost func(peer int, err error)) {
-	r.kind, r.lost = kind, lost
+func (r *Rank) Init(kind registeredmem.Transports, timeout time.Duration, lost func(peer int, err error)) {
+	r.kind, r.Timeout, r.lost = kind, timeout, lost
 	r.Targets = new(target.Table)
 	r.Spin.Allow()
 }
