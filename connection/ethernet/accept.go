@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 )
 
 // arrival is a connection of which some sockets have arrived.
@@ -20,7 +22,7 @@ type arrival struct {
 func (a *arrival) drop() {
 	a.expiry.Stop()
 	if control := a.sockets[0]; control != nil {
-		sayBye(control, partingTime) // a dialer that is gone does not need it
+		sayBye(control, message.Parting) // a dialer that is gone does not need it
 	}
 	for _, nc := range a.sockets {
 		if nc != nil {
@@ -57,9 +59,9 @@ func (t *Transport) serve(c claim, nc net.Conn) error {
 		return err
 	}
 	made, err := newConn(t, int(c.from), a.sockets)
-	t.mu.Lock()
+	t.rank.Mu.Lock()
 	e := t.endpoints[c.acceptor]
-	t.mu.Unlock()
+	t.rank.Mu.Unlock()
 	delivered := e.deliver(delivery{peer: c.dialer, connection: c.connection, conn: made, err: err})
 	if err != nil {
 		return err
@@ -72,8 +74,8 @@ func (t *Transport) serve(c claim, nc net.Conn) error {
 
 // admit returns an error if a member's claim does not fit this rank.
 func (t *Transport) admit(c claim) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.rank.Mu.Lock()
+	defer t.rank.Mu.Unlock()
 	err := t.fits(c)
 	if err == nil {
 		t.endpoints[c.acceptor].dialledAgain(c.dialer)
@@ -84,7 +86,7 @@ func (t *Transport) admit(c claim) error {
 // fits is admit for callers that hold mu.
 func (t *Transport) fits(c claim) error {
 	switch a := t.arriving[c.connection]; {
-	case t.closed:
+	case t.rank.Closed:
 		return errors.New("the transport is closing")
 	case c.to != uint32(t.rank.Registry.Rank()) || t.endpoints[c.acceptor] == nil:
 		return fmt.Errorf("rank %d dialled an endpoint of rank %d that does not exist", c.from, c.to)
@@ -100,21 +102,21 @@ func (t *Transport) fits(c claim) error {
 
 // arrive adds a socket to its arrival, which it returns once it is complete.
 func (t *Transport) arrive(c claim, nc net.Conn) (*arrival, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.rank.Mu.Lock()
+	defer t.rank.Mu.Unlock()
 	if err := t.fits(c); err != nil { // it may have changed while the answer was sent
 		return nil, err
 	}
 	a := t.arriving[c.connection]
 	if a == nil {
 		a = &arrival{claim: c, sockets: make([]net.Conn, c.sockets), missing: int(c.sockets)}
-		a.expiry = time.AfterFunc(max(t.patience, t.opts.Timeout), func() { // a dialer may get no CPU for a while
-			t.mu.Lock()
-			defer t.mu.Unlock()
+		a.expiry = time.AfterFunc(max(t.patience, t.rank.Timeout), func() { // a dialer may get no CPU for a while
+			t.rank.Mu.Lock()
+			defer t.rank.Mu.Unlock()
 			if t.arriving[c.connection] == a {
 				delete(t.arriving, c.connection)
 				a.drop()
-				t.log.Warn("ethernet: sockets of a connection did not come", "peer", c.from, "missing", a.missing)
+				t.rank.Log.Warn("ethernet: sockets of a connection did not come", "peer", c.from, "missing", a.missing)
 			}
 		})
 		t.arriving[c.connection] = a

@@ -33,7 +33,7 @@ func (s *socket) post() {
 	rx.mu.Unlock()
 	s.applied, s.copies = false, false
 	if err != nil {
-		rx.c.broken(err)
+		rx.c.Broken(err)
 	}
 }
 
@@ -93,7 +93,7 @@ func (rx *receiver) complete() {
 
 		err := one.event.Synchronize(rx.c.Drain)
 		if err != nil {
-			rx.c.broken(err)
+			rx.c.Broken(err)
 		}
 		for _, m := range one.holds {
 			m.Release()

@@ -7,10 +7,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/handshake"
@@ -47,22 +45,20 @@ type conn struct {
 	ackSent   uint64
 	ackFrame  [message.FrameSize]byte
 
-	links     []handshake.Link // of the sockets; used by watch
-	lossy     atomic.Int64     // since when the kernel sends again what it sends to the peer, in Unix nanoseconds, or 0
-	closeOnce sync.Once
-	closeErr  error
+	links []handshake.Link // of the sockets; used by watch
+	lossy atomic.Int64     // since when the kernel sends again what it sends to the peer, in Unix nanoseconds, or 0
 }
 
 // newConn returns a connection over sockets whose handshakes are done; the first is
 // the control socket. It owns them, also when it fails.
 func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
 	c := &conn{t: t, control: sockets[0], sockets: sockets}
-	c.Open(&t.rank, peer, c.wake)
+	c.Receives = true
+	c.Open(&t.rank, c, peer, c.wake)
 	c.Init(&c.End, c, false)
 	err := c.start(sockets[1:])
 	if err != nil {
-		c.bye() // the peer is to hear of it from this rank's caller
-		c.Fail(mscclgo.ErrSystem, err)
+		c.Leave(t.patience) // the peer is to hear of it from this rank's caller
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
@@ -97,20 +93,14 @@ func (c *conn) start(data []net.Conn) error {
 	if c.rx, err = c.newReceiver(data, part); err != nil {
 		return err
 	}
-	t := c.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return t.rank.Invalid("ethernet: connect", "the transport is closed")
-	}
-	t.conns[c] = struct{}{}
-	for _, s := range c.senders {
-		c.sending.Go(s.run)
-	}
-	c.Tasks.Go(c.calm)
-	c.rx.start()
-	c.Tasks.Go(c.readControl)
-	return nil
+	return c.Begin(func() {
+		for _, s := range c.senders {
+			c.sending.Go(s.run)
+		}
+		c.Tasks.Go(c.calm)
+		c.rx.start()
+		c.Tasks.Go(c.readControl)
+	})
 }
 
 // Full reports whether the peer has no room for another request.
@@ -201,42 +191,15 @@ func (c *conn) interrupt() {
 	}
 }
 
-// lost ends the connection because the peer failed or broke the protocol. A peer that this
-// rank has told of its Close hangs up, which is no loss.
-func (c *conn) lost(err error) {
-	if err == message.ErrLeft {
-		c.Fail(mscclgo.ErrRemote, peerLost(err))
-		return
-	}
-	c.Useless(peerLost(err))
-}
-
-func peerLost(err error) error {
-	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		err = fmt.Errorf("%w: it has given no reason, so its process has ended", err)
-	}
-	return fmt.Errorf("the peer is lost: %w", err)
-}
-
-// broken ends the connection because this rank's device or system failed, of which it tells the peer.
-func (c *conn) broken(err error) {
-	// Before the lock: its holder may wait for a peer that reads nothing.
-	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
-	if c.tell(&message.Frame{Kind: message.Failed}) {
-		c.parts.Store(true) // release closes the sockets, once the peer knows
-	}
-	c.Fail(mscclgo.ErrSystem, err)
-}
-
-// watch fails the connection if the peer has neither taken nor sent anything for the
-// timeout although something is due. Transport.watch calls it.
-func (c *conn) watch(now time.Time) {
+// Watch fails the connection if the peer has neither taken nor sent anything for the
+// timeout although something is due.
+func (c *conn) Watch(now time.Time) {
 	c.watchLinks(now)
 	if silent, tooLong := c.Silent(now, c.progress.Load(), c.awaitsPeer()); tooLong {
 		c.Mu.Lock()
 		operations, reads := c.Queued.Load()-c.acked.Load(), c.reads.asked-c.reads.answered.Load()
 		c.Mu.Unlock()
-		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting and %d reads not here; its process is stuck, or the network is down", silent, operations, reads))
+		c.Lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting and %d reads not here; its process is stuck, or the network is down", silent, operations, reads))
 	}
 }
 
@@ -253,15 +216,14 @@ func (c *conn) awaitsPeer() bool {
 
 // Close tells the peer, and releases the connection.
 func (c *conn) Close() error {
-	c.closeOnce.Do(func() {
-		c.bye()
-		c.Fail(mscclgo.ErrInvalid, message.ErrClosed)
-		c.closeErr = c.release()
+	return c.CloseOnce(func() error {
+		c.Leave(c.t.patience)
+		err := c.release()
 		if c.other != nil {
-			c.closeErr = errors.Join(c.closeErr, c.other.Close())
+			err = errors.Join(err, c.other.Close())
 		}
+		return err
 	})
-	return c.closeErr
 }
 
 // release frees everything once the connection has ended.
@@ -273,9 +235,5 @@ func (c *conn) release() error {
 		c.shut()
 		c.Tasks.Wait()
 	}
-	err := c.Release()
-	c.t.mu.Lock()
-	defer c.t.mu.Unlock()
-	delete(c.t.conns, c)
-	return err
+	return c.Release()
 }

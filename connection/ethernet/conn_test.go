@@ -325,16 +325,3 @@ func TestClosedMeanwhile(t *testing.T) {
 	own, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	testdriver.ClosedMeanwhile(t, ab.Connection, ab.d, own, imported(t, a, mine))
 }
-
-// TestClosedTogether closes a transport by two goroutines at once, of which a connection cannot be freed.
-func TestClosedTogether(t *testing.T) {
-	tr := newRank(t, 0, loopback()).t
-	t.Cleanup(func() { tr.closeErr = nil }) // expected
-	c := &conn{t: tr, closeErr: errors.New("not freed")}
-	c.closeOnce.Do(func() {})
-	tr.mu.Lock()
-	tr.conns[c] = struct{}{}
-	tr.mu.Unlock()
-	tr.watched.Add(1)
-	testdriver.ClosedTogether(t, tr, tr.watched.Done, c.closeErr)
-}

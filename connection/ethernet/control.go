@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/handshake"
@@ -39,20 +38,38 @@ func (c *conn) sendAck(n uint64) error {
 	return err
 }
 
-// bye tells the peer that this rank closes the connection.
-func (c *conn) bye() {
-	c.Reason(mscclgo.ErrInvalid, message.ErrClosed)
-	// Before the lock: its holder may wait for a peer that reads nothing.
-	c.control.SetWriteDeadline(time.Now().Add(c.t.patience))
+// Tell sends a frame on the control socket; see message.Half. A peer that was told of the end still finds the sockets:
+// they are closed once it knows, and one that refuses a frame waits here for the peer to hang up, so that data that
+// are not read do not reset them before.
+func (c *conn) Tell(f *message.Frame, within time.Duration) error {
+	if f.Kind != message.Gone { // before the lock: its holder may wait for a peer that reads nothing
+		c.control.SetWriteDeadline(time.Now().Add(within))
+	}
+	if err := c.write(f); err != nil {
+		return err
+	}
+	if f.Kind == message.Refuse {
+		select {
+		case <-c.Ctx.Done():
+		case <-time.After(within):
+		}
+	}
+	return nil
+}
+
+// write sends a frame on the control socket.
+func (c *conn) write(f *message.Frame) error {
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
 	if c.Over() {
-		return
+		return message.ErrClosed
 	}
-	f := message.Frame{Kind: message.Bye, Op: c.Queued.Load()}
 	f.Encode(c.ackFrame[:])
-	_, err := c.control.Write(c.ackFrame[:]) // a peer that is gone does not need it
-	c.parts.Store(err == nil)
+	_, err := c.control.Write(c.ackFrame[:])
+	if err == nil && (f.Kind == message.Bye || f.Kind == message.Failed) {
+		c.parts.Store(true) // release closes the sockets, once the peer knows
+	}
+	return err
 }
 
 // part closes the sockets of a connection that this rank has closed, once the peer has been told.
@@ -77,7 +94,7 @@ func (t *Transport) knows(peer int, control net.Conn) bool {
 func (t *Transport) part(peer int, control net.Conn, shut func()) {
 	defer shut()
 	const least, most = 100 * time.Microsecond, 20 * time.Millisecond
-	end := t.told().Add(handshake.Resent)
+	end := t.rank.GroupFailed().Add(handshake.Resent)
 	for pause := least; !t.knows(peer, control) && time.Now().Before(end); pause = min(2*pause, most) {
 		time.Sleep(pause)
 	}
@@ -98,10 +115,10 @@ func (t *Transport) abandon(peer int, sockets []net.Conn) {
 		return
 	}
 	control := sockets[0]
-	err := sayBye(control, t.parting)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err != nil || t.closed {
+	err := sayBye(control, t.rank.Parting)
+	t.rank.Mu.Lock()
+	defer t.rank.Mu.Unlock()
+	if err != nil || t.rank.Closed {
 		shut()
 		return
 	}
@@ -133,33 +150,26 @@ func (c *conn) readControl() {
 		switch {
 		case err != nil:
 		case f.Kind == message.Bye:
-			c.lost(message.ErrLeft)
-			return
+			err = message.ErrLeft
 		case f.Kind == message.Refuse:
-			c.Useless(c.explain(&f))
+			c.refused(&f)
 			return
 		case f.Kind == message.Failed:
-			c.lost(message.ErrFailed)
-			return
+			err = message.ErrFailed
 		case f.Kind == message.Broke:
-			// The answer says that this process lives.
-			c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
-			c.tell(&message.Frame{Kind: message.Broke})
-			c.lost(c.socketBroke())
-			return
+			c.Tell(&message.Frame{Kind: message.Broke}, c.t.rank.Parting) // which says that this process lives
+			err = c.socketBroke()
 		case f.Kind == message.Gone:
 			c.Mu.Lock()
 			c.Gone.Add(f.Memory)
 			c.Mu.Unlock()
-			c.progress.Add(1)
-			continue
 		case f.Kind != message.Ack:
 			err = fmt.Errorf("a frame of kind %d on the control socket", f.Kind)
 		default:
 			err = c.claim(f.Op)
 		}
 		if err != nil {
-			c.lost(err)
+			c.Lost(err)
 			return
 		}
 		c.progress.Add(1)
@@ -187,9 +197,7 @@ func (c *conn) broke(err error) {
 	c.Mu.Lock()
 	c.socketErr = err
 	c.Mu.Unlock()
-	// Before the lock: its holder may wait for a peer that reads nothing.
-	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
-	c.tell(&message.Frame{Kind: message.Broke})
+	c.Tell(&message.Frame{Kind: message.Broke}, c.t.rank.Parting)
 	c.ends(fmt.Errorf("a data socket broke: %w", err))
 }
 
@@ -208,11 +216,11 @@ func (c *conn) socketBroke() error {
 func (c *conn) ends(err error) {
 	for _, closed := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF, errEnd} {
 		if errors.Is(err, closed) {
-			grace.Wait(c.t.parting, c.Ctx.Done(), nil)
+			grace.Wait(c.t.rank.Parting, c.Ctx.Done(), nil)
 			break
 		}
 	}
-	c.lost(err)
+	c.Lost(err)
 }
 
 // hungUp ends the connection because the control socket has ended.
@@ -220,5 +228,5 @@ func (c *conn) hungUp(err error) {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it hung up without closing the connection and without a reason: its process has ended")
 	}
-	c.lost(err)
+	c.Lost(err)
 }

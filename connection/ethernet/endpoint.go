@@ -93,9 +93,9 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	}}
 	rand.Read(e.about.id[:])
 	e.arrived.L = &e.mu
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	t.rank.Mu.Lock()
+	defer t.rank.Mu.Unlock()
+	if t.rank.Closed {
 		return nil, t.rank.Invalid(op, "the transport is closed")
 	}
 	t.endpoints[e.about.id] = e
@@ -142,7 +142,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	switch {
 	case closed:
 		return nil, fail(mscclgo.ErrInvalid, "the endpoint is closed")
-	case e.t.ctx.Err() != nil:
+	case e.t.rank.Ctx.Err() != nil:
 		return nil, fail(mscclgo.ErrInvalid, "the transport is closed")
 	case ctx.Err() != nil:
 		return nil, mscclgo.FromContext(ctx, op, "it was not begun").At(rank, int(peer.rank))
@@ -261,7 +261,7 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 // Close stops accepting, and closes the connections that peers have dialled, or are dialling, and that
 // Connect has not returned. It is safe to call twice.
 func (e *Endpoint) Close() error {
-	e.t.mu.Lock()
+	e.t.rank.Mu.Lock()
 	delete(e.t.endpoints, e.about.id)
 	var dialling []*arrival
 	for number, a := range e.t.arriving {
@@ -270,7 +270,7 @@ func (e *Endpoint) Close() error {
 			delete(e.t.arriving, number)
 		}
 	}
-	e.t.mu.Unlock()
+	e.t.rank.Mu.Unlock()
 	for _, a := range dialling {
 		a.drop()
 	}
@@ -336,7 +336,7 @@ func (e *Endpoint) drop(c *conn) {
 		e.arrived.Broadcast()
 	}
 	e.mu.Unlock()
-	e.t.log.Info("ethernet: a connection ended before this rank's Connect", "peer", c.Peer, "why", why, "error", c.Close())
+	e.t.rank.Log.Info("ethernet: a connection ended before this rank's Connect", "peer", c.Peer, "why", why, "error", c.Close())
 }
 
 // take waits for a connection that a peer's endpoint has dialled: the oldest, or the
@@ -348,7 +348,7 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 		e.arrived.Broadcast()
 	}
 	defer context.AfterFunc(ctx, wake)()
-	defer context.AfterFunc(e.t.ctx, wake)()
+	defer context.AfterFunc(e.t.rank.Ctx, wake)()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for {
@@ -362,10 +362,10 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case ended != nil && !e.closed && e.t.ctx.Err() == nil:
+		case ended != nil && !e.closed && e.t.rank.Ctx.Err() == nil:
 			delete(e.ended, peer)
 			return nil, mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: wait for the peer to dial", "it has dialled, and the connection ended before this rank's Connect: %w", ended)
-		case e.t.ctx.Err() != nil:
+		case e.t.rank.Ctx.Err() != nil:
 			return nil, mscclgo.Errorf(mscclgo.ErrAborted, "ethernet: wait for the peer to dial", "the transport was closed")
 		case e.closed:
 			return nil, mscclgo.Errorf(mscclgo.ErrAborted, "ethernet: wait for the peer to dial", "the endpoint was closed")

@@ -145,7 +145,7 @@ func TestUnclaimedGoes(t *testing.T) {
 		if err := dialled.Close(); err != nil {
 			t.Fatal(err)
 		}
-		testlink.Eventually(t, "nothing is left of it", func() bool { return b.e.unclaimed() == 0 && len(b.t.all()) == 0 })
+		testlink.Eventually(t, "nothing is left of it", func() bool { return b.e.unclaimed() == 0 && len(message.All[*conn](&b.t.rank)) == 0 })
 		if round == 0 {
 			_, err := b.e.Connect(t.Context(), testlink.Marshal(t, a.e))
 			testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "the connection ended before this rank's Connect", "has closed the connection")
@@ -182,7 +182,7 @@ func TestEndpointClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	ab := newLink(t, dialled)
-	testlink.Eventually(t, "the connection arrives", func() bool { return len(b.t.all()) == 1 })
+	testlink.Eventually(t, "the connection arrives", func() bool { return len(message.All[*conn](&b.t.rank)) == 1 })
 	third := testlink.Marshal(t, newRank(t, 0, loopback()).e) // which never dials
 	waiting := make(chan error, 1)
 	go func() {
@@ -195,7 +195,7 @@ func TestEndpointClose(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(b.t.all()); n != 0 {
+	if n := len(message.All[*conn](&b.t.rank)); n != 0 {
 		t.Errorf("%d connections are left", n)
 	}
 	testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "has closed the connection")
@@ -222,8 +222,8 @@ func TestEndpointClosesWhileDialled(t *testing.T) {
 				t.Fatal(err)
 			}
 			testlink.Eventually(t, "the socket has come", func() bool {
-				b.t.mu.Lock()
-				defer b.t.mu.Unlock()
+				b.t.rank.Mu.Lock()
+				defer b.t.rank.Mu.Unlock()
 				return len(b.t.arriving) == 1
 			})
 			if err := close(b); err != nil {

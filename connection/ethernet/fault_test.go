@@ -124,7 +124,7 @@ func TestBadBytes(t *testing.T) {
 // may end first.
 func TestHangsUp(t *testing.T) {
 	b := newRank(t, 1, loopback())
-	b.t.parting = testlink.Timeout
+	b.t.rank.Parting = testlink.Timeout
 	r := newRogue(t, b, 2)
 	r.hangUp()
 	testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "hung up")
@@ -288,7 +288,7 @@ func TestReasonComesAfterTheReset(t *testing.T) {
 		b := newRank(t, 1, loopback())
 		m := memory(t, b, onDevice, 64)
 		r := newRogue(t, b, 1)
-		b.t.parting = testlink.Timeout
+		b.t.rank.Parting = testlink.Timeout
 		r.send(t, 0, message.Frame{Kind: message.Data, Memory: m.ID(), Length: 64, Total: 64}, 1, 2, 3)
 		if reset {
 			tcpOf(r.data[0]).SetLinger(0)
@@ -355,7 +355,7 @@ func TestNoLeaks(t *testing.T) {
 		testlink.Eventually(t, "files and goroutines are as before", func() bool {
 			return openFiles(t) <= files && runtime.NumGoroutine() <= routines
 		})
-		if n := len(a.t.all()) + len(b.t.all()); n != 0 {
+		if n := len(message.All[*conn](&a.t.rank)) + len(message.All[*conn](&b.t.rank)); n != 0 {
 			t.Errorf("%d connections are left", n)
 		}
 	}
@@ -439,7 +439,7 @@ func TestRefusals(t *testing.T) {
 			o := loopback()
 			o.Staging = MinStaging
 			a, b := newRank(t, 0, o), newRank(t, 1, o)
-			a.t.parting, b.t.parting = testlink.Timeout, testlink.Timeout
+			a.t.rank.Parting, b.t.rank.Parting = testlink.Timeout, testlink.Timeout
 			ab, ba := connect(t, a, b)
 			src, mine := memory(t, a, onDevice, 16<<20), memory(t, b, onDevice, 16<<20)
 			dst := imported(t, a, mine)

@@ -43,10 +43,10 @@ func decodeClaim(b []byte) (claim, error) {
 }
 
 // newMember returns what proves that a rank is of the group.
-func newMember(group [16]byte, o *Options, patience time.Duration) *handshake.Member {
+func newMember(group [16]byte, o *Options, silence, patience time.Duration) *handshake.Member {
 	h := handshake.Options{
 		Group: group, Secret: o.Secret, Purpose: "ethernet", Version: protocolVersion,
-		ClaimSize: claimSize, Patience: patience, Silence: o.Timeout,
+		ClaimSize: claimSize, Patience: patience, Silence: silence,
 	}
 	if o.TLS {
 		h.Mode = handshake.TLS

@@ -26,7 +26,7 @@ func TestStrangers(t *testing.T) {
 			"wrong secret": {func(t *testing.T, nc net.Conn, b *rank) {
 				o := b.t.opts
 				o.Secret[0]++
-				if _, err := newMember(b.reg.Group(), &o, 0).Client(t.Context(), nc, claimFor(b, 2).encode()); err == nil {
+				if _, err := newMember(b.reg.Group(), &o, 0, 0).Client(t.Context(), nc, claimFor(b, 2).encode()); err == nil {
 					t.Error("it was let in")
 				}
 			}, handshake.ErrStranger.Error()},
@@ -102,8 +102,8 @@ func TestClaims(t *testing.T) {
 	}
 	defer nc.Close()
 	testlink.Eventually(t, "the socket has arrived", func() bool { // the answer comes a little before
-		b.t.mu.Lock()
-		defer b.t.mu.Unlock()
+		b.t.rank.Mu.Lock()
+		defer b.t.rank.Mu.Unlock()
 		return len(b.t.arriving) == 1
 	})
 	if _, err := b.t.member.Dial(t.Context(), b.t.addrs[0], c.encode()); err == nil || !strings.Contains(err.Error(), "refused") {

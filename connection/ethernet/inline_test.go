@@ -36,7 +36,7 @@ func TestWriteBytesAllocatesNothing(t *testing.T) {
 func TestBytesOutliveTheirPlace(t *testing.T) {
 	a := newRank(t, 0, loopback())
 	c := &conn{t: a.t}
-	c.Open(&a.t.rank, 1, c.wake)
+	c.Open(&a.t.rank, c, 1, c.wake)
 	c.Init(&c.End, c, false)
 	s := &sender{c: c}
 	c.senders = []*sender{s}

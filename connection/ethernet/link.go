@@ -3,6 +3,7 @@ package ethernet
 import (
 	"time"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/inside"
 )
@@ -28,7 +29,7 @@ type transportInside struct{ *Transport }
 
 func (t transportInside) Lossy() (peer int, since time.Time) {
 	first := int64(0)
-	for _, c := range t.all() {
+	for _, c := range message.All[*conn](&t.rank) {
 		if at := c.lossy.Load(); at != 0 && (first == 0 || at < first) {
 			first, peer, since = at, c.Peer, time.Unix(0, at)
 		}

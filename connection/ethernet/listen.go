@@ -77,7 +77,7 @@ func bandwidthOf(all []nic, addr string) float64 {
 // listenMu.
 func (t *Transport) unlessListening(err error) error {
 	if len(t.addrs) > 0 {
-		t.log.Warn("ethernet: no address was found, the earlier ones are kept", "addresses", t.addrs, "error", err)
+		t.rank.Log.Warn("ethernet: no address was found, the earlier ones are kept", "addresses", t.addrs, "error", err)
 		return nil
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
@@ -25,10 +26,13 @@ func TestLost(t *testing.T) {
 		told string // what it is told, or ""
 	}{
 		"the peer hangs up": {func(_, ba *link) { ba.d.hangUp() }, "its process has ended"},
-		"the peer fails":    {func(_, ba *link) { ba.d.broken(errors.New("out of order")) }, "its device or system failed, though its process lives"},
+		"the peer fails":    {func(_, ba *link) { ba.d.Broken(errors.New("out of order")) }, "its device or system failed, though its process lives"},
 		"the peer closes":   {func(_, ba *link) { ba.Close() }, ""},
 		// Close is bye and then the end, before which the peer may have answered.
-		"this rank closes": {func(ab, _ *link) { ab.d.bye() }, ""},
+		"this rank closes": {func(ab, _ *link) {
+			ab.d.Reason(mscclgo.ErrInvalid, message.ErrClosed)
+			ab.d.Tell(&message.Frame{Kind: message.Bye}, testlink.Timeout)
+		}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +143,7 @@ func TestDataSocketBreaks(t *testing.T) {
 					o.TLS = tls
 					o.Lost = func(int, error) { told.Done() }
 					ranks[i] = newRank(t, i, o)
-					ranks[i].t.parting = testlink.Timeout
+					ranks[i].t.rank.Parting = testlink.Timeout
 				}
 				ab, ba := connect(t, ranks[0], ranks[1])
 				if busy {
@@ -190,10 +194,10 @@ func TestPartsAfterAFailure(t *testing.T) {
 				t.Fatal("the peer's system has taken all")
 			}
 			close(group)
-			testlink.Eventually(t, "the transport notes the failure", func() bool { return a.t.failed.Load() != nil })
+			testlink.Eventually(t, "the transport notes the failure", func() bool { return a.t.rank.Failed.Load() != nil })
 			if !dead {
-				before := a.t.failed.Load().Add(-handshake.Resent)
-				a.t.failed.Store(&before)
+				before := a.t.rank.Failed.Load().Add(-handshake.Resent)
+				a.t.rank.Failed.Store(&before)
 			}
 			start := time.Now()
 			if err := errors.Join(r.conn.Close(), a.t.Close()); err != nil {

@@ -152,7 +152,7 @@ func (s *socket) run() {
 		switch {
 		case c.Over():
 		case whole && !errors.Is(err, errCut):
-			c.refuse(&f, err)
+			c.Refuse(&f, err)
 		default:
 			c.broke(err)
 		}

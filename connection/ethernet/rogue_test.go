@@ -41,8 +41,8 @@ func claimFor(to *rank, sockets uint8) *claim {
 func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 	t.Helper()
 	// The rogue does not read why it was refused. Before it dials: the connection reads that.
-	if to.t.parting == partingTime {
-		to.t.parting = time.Millisecond
+	if to.t.rank.Parting == message.Parting {
+		to.t.rank.Parting = time.Millisecond
 	}
 	c := claimFor(to, uint8(1+sockets))
 	r := &rogue{}

@@ -181,7 +181,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 		b.out = append(b.out, head)
 		if p.Kind == message.Answer {
 			if err := s.copyAnswer(b, p, at); err != nil {
-				s.c.refuse(&message.Frame{Kind: message.Read, Memory: p.from.ID, Op: p.Op, Offset: p.srcOffset - p.Offset, Length: p.Total, Total: p.Total}, err)
+				s.c.Refuse(&message.Frame{Kind: message.Read, Memory: p.from.ID, Op: p.Op, Offset: p.srcOffset - p.Offset, Length: p.Total, Total: p.Total}, err)
 				return false
 			}
 			b.out = append(b.out, b.bytes[at:at+p.Length])
@@ -196,7 +196,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 			continue
 		}
 		if err := s.stream.Copy(b.staging, at, p.src, p.srcOffset, p.Length); err != nil {
-			s.c.broken(err)
+			s.c.Broken(err)
 			return false
 		}
 		b.out = append(b.out, b.bytes[at:at+p.Length])
@@ -205,7 +205,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 	}
 	if b.copies {
 		if err := s.stream.Record(b.event); err != nil {
-			s.c.broken(err)
+			s.c.Broken(err)
 			return false
 		}
 	}
@@ -313,7 +313,7 @@ func (s *sender) copied(b *batch) bool {
 		return true
 	}
 	if err := b.event.Synchronize(s.c.Ctx); err != nil {
-		s.c.broken(err)
+		s.c.Broken(err)
 		return false
 	}
 	b.copies = false

@@ -1,8 +1,6 @@
 package ethernet
 
 import (
-	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,12 +9,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -64,7 +60,8 @@ type Options struct {
 	// wait until its host knows. nil means that no peer is.
 	Dead func(peer int) bool
 
-	// Logger gets a record of each refused stranger; nil discards.
+	// Logger gets a record of each refused stranger, and of what is refused of peers; nil
+	// discards.
 	Logger *slog.Logger
 }
 
@@ -78,9 +75,7 @@ type Transport struct {
 	rank     message.Rank
 	opts     Options
 	member   *handshake.Member
-	log      *slog.Logger
-	patience time.Duration // bounds a handshake
-	parting  time.Duration // for a peer to read why a frame of its was refused
+	patience time.Duration // bounds a handshake, and how long a peer that reads nothing holds up a Close
 
 	nics     func() ([]nic, error) // the machine's interfaces
 	acceptor *handshake.Acceptor
@@ -91,20 +86,11 @@ type Transport struct {
 	addrs     []string          // for the peers, best first
 	bandwidth float64           // of the first one's interface, in GB/s; 0: unknown
 
-	ctx     context.Context // ends when Close begins
-	cancel  context.CancelFunc
-	watched sync.WaitGroup
-	failed  atomic.Pointer[time.Time] // when this rank knew that the group has failed, or nil
-	parts   sync.WaitGroup            // connections that are closed, of which the peers do not know yet
+	parts sync.WaitGroup // connections that are closed, of which the peers do not know yet
 
-	closeOnce sync.Once
-	closeErr  error
-
-	mu        sync.Mutex
-	closed    bool
+	// Guarded by rank.Mu.
 	endpoints map[[idSize]byte]*Endpoint
 	arriving  map[[idSize]byte]*arrival
-	conns     map[*conn]struct{}
 }
 
 // New opens the sockets to listen on and attaches the transport to reg, in which
@@ -125,93 +111,46 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		rank:     message.Rank{Name: "ethernet", Registry: reg, Host: (*gpu.Buffer).HostBytes},
-		patience: patience, parting: partingTime, nics: nics, listening: map[string]string{},
-		endpoints: map[[idSize]byte]*Endpoint{},
-		arriving:  map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
+		opts: o, patience: patience, nics: nics, listening: map[string]string{},
+		endpoints: map[[idSize]byte]*Endpoint{}, arriving: map[[idSize]byte]*arrival{},
 	}
+	err := t.rank.Init(reg, "ethernet", registeredmem.Ethernet, message.Options{Timeout: o.Timeout, Lost: o.Lost, Logger: o.Logger})
 	switch {
+	case err != nil:
+		return nil, err
 	case o.Sockets < 0 || o.Sockets > MaxSockets:
 		return nil, t.rank.Invalid(op, "Options.Sockets is %d; it must be at most %d", o.Sockets, MaxSockets)
 	case o.Staging != 0 && o.Staging < MinStaging:
 		return nil, t.rank.Invalid(op, "Options.Staging is %d; it must be at least %d", o.Staging, MinStaging)
-	case o.Timeout < 0:
-		return nil, t.rank.Invalid(op, "Options.Timeout is %v", o.Timeout)
 	}
 	if o.Sockets == 0 {
-		o.Sockets = DefaultSockets
+		t.opts.Sockets = DefaultSockets
 	}
 	if o.Staging == 0 {
-		o.Staging = DefaultStaging
+		t.opts.Staging = DefaultStaging
 	}
-	if o.Timeout == 0 {
-		o.Timeout = reg.Timeout()
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	t.rank.Init(registeredmem.Ethernet, o.Timeout, o.Lost)
-	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
-	rand.Read(t.rank.Instance[:])
-	t.member = newMember(reg.Group(), &o, patience)
-	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.member = newMember(reg.Group(), &o, t.rank.Timeout, patience)
 	if id, err := hostid.Kernel(); err == nil {
 		sum := sha256.Sum256([]byte(id))
 		copy(t.machine[:], sum[:])
 	}
-	t.acceptor = handshake.NewAcceptor("ethernet", t.log, t.shake)
-	t.acceptor.WhenShort(o.Timeout/shortShare, func(error) { t.wake() })
+	t.acceptor = handshake.NewAcceptor("ethernet", t.rank.Log, t.shake)
+	t.acceptor.WhenShort(t.rank.Timeout/shortShare, func(error) { t.wake() })
 	if _, err := t.listen(); err != nil {
 		return nil, errors.Join(t.rank.Wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
 	}
 	if err := reg.Attach(t); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	t.watched.Add(1)
-	go t.watch()
+	t.rank.Watch()
 	return t, nil
-}
-
-const (
-	watchShare = 32                     // the part of Options.Timeout after which a transport looks for peers that are stuck
-	mostWatch  = 250 * time.Millisecond // at most
-)
-
-// watch fails the connections whose peers are stuck, and notes when the group fails.
-func (t *Transport) watch() {
-	defer t.watched.Done()
-	tick := time.NewTicker(min(max(t.opts.Timeout/watchShare, time.Millisecond), mostWatch))
-	defer tick.Stop()
-	failed := t.rank.Registry.Failed()
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-failed:
-			now := time.Now()
-			t.failed.Store(&now)
-			failed = nil
-		case now := <-tick.C:
-			for _, c := range t.all() {
-				c.watch(now)
-			}
-		}
-	}
-}
-
-// told returns when the peers were told that this rank ends: when the group failed, or now.
-func (t *Transport) told() time.Time {
-	if at := t.failed.Load(); at != nil {
-		return *at
-	}
-	return time.Now()
 }
 
 // wake has all that wait for a peer to dial look again.
 func (t *Transport) wake() {
-	t.mu.Lock()
+	t.rank.Mu.Lock()
 	endpoints := slices.Collect(maps.Values(t.endpoints))
-	t.mu.Unlock()
+	t.rank.Mu.Unlock()
 	for _, e := range endpoints {
 		e.mu.Lock()
 		e.arrived.Broadcast()
@@ -219,42 +158,22 @@ func (t *Transport) wake() {
 	}
 }
 
-func (t *Transport) all() []*conn {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make([]*conn, 0, len(t.conns))
-	for c := range t.conns {
-		all = append(all, c)
-	}
-	return all
-}
-
 // Close stops listening and ends the connections that are left, without waiting for
 // what they have queued. It waits until the peers of those that were closed know, six seconds at
 // most. It may be called again, also meanwhile: every call returns once that is done, with the
 // same error.
 func (t *Transport) Close() error {
-	t.closeOnce.Do(func() { t.closeErr = t.close() })
-	return t.closeErr
-}
-
-func (t *Transport) close() error {
-	t.mu.Lock()
-	t.closed = true
-	for _, a := range t.arriving {
-		a.drop()
-	}
-	t.mu.Unlock()
-	t.cancel()
-	t.acceptor.Stop()
-	t.acceptor.Wait()
-	t.watched.Wait()
-	var errs []error
-	for _, c := range t.all() {
-		errs = append(errs, c.Close())
-	}
-	t.parts.Wait()
-	return errors.Join(errs...)
+	defer t.parts.Wait()
+	return t.rank.Close(func() error {
+		t.rank.Mu.Lock()
+		for _, a := range t.arriving {
+			a.drop()
+		}
+		t.rank.Mu.Unlock()
+		t.acceptor.Stop()
+		t.acceptor.Wait()
+		return nil
+	})
 }
 
 // String names the transport for messages.

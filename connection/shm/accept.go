@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
@@ -37,7 +38,7 @@ const maxReason = 512
 // why there is none.
 func (t *Transport) serve(asked []byte, _ bool) fdpass.Answer {
 	refuse := func(err error) fdpass.Answer {
-		t.log.Warn("shm: refused a connection", "error", err)
+		t.rank.Log.Warn("shm: refused a connection", "error", err)
 		text := err.Error()
 		return fdpass.Answer{Body: []byte(text[:min(len(text), maxReason)])}
 	}
@@ -55,27 +56,28 @@ func (t *Transport) serve(asked []byte, _ bool) fdpass.Answer {
 	return fdpass.Answer{File: file, Stay: func(sock *net.UnixConn) {
 		if sock == nil {
 			if err := ring.Close(); err != nil {
-				t.log.Warn("shm: a ring that nobody took", "peer", q.from, "error", err)
+				t.rank.Log.Warn("shm: a ring that nobody took", "peer", q.from, "error", err)
 			}
 			return
 		}
 		if err := t.receive(int(q.from), sock, ring); err != nil {
-			t.log.Warn("shm: cannot receive", "peer", q.from, "error", err)
+			t.rank.Log.Warn("shm: cannot receive", "peer", q.from, "error", err)
 		}
 	}}
 }
 
 // admit returns an error if a member's request does not fit this rank.
 func (t *Transport) admit(q *request) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	n := len(message.All[*receiver](&t.rank))
+	t.rank.Mu.Lock()
+	defer t.rank.Mu.Unlock()
 	switch {
-	case t.closed:
+	case t.rank.Closed:
 		return fmt.Errorf("the transport of rank %d is closing", t.rank.Registry.Rank())
 	case q.to != uint32(t.rank.Registry.Rank()) || t.endpoints[q.endpoint] == nil:
 		return fmt.Errorf("rank %d asked for an endpoint of rank %d that does not exist", q.from, q.to)
-	case len(t.receivers) >= maxReceivers:
-		return fmt.Errorf("rank %d has %d connections from peers already", t.rank.Registry.Rank(), len(t.receivers))
+	case n >= maxReceivers:
+		return fmt.Errorf("rank %d has %d connections from peers already", t.rank.Registry.Rank(), n)
 	}
 	return nil
 }

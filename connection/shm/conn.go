@@ -36,8 +36,6 @@ type conn struct {
 	asked    uint64           // parts of reads that are in the ring, ever
 	fetched  uint64           // those among them that are here
 
-	closeOnce sync.Once
-	closeErr  error
 }
 
 // span is what is free once an entry is done.
@@ -55,7 +53,7 @@ func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*con
 	c.Init(&c.End, c, true)
 	c.PeerInstance = peer.transport
 	c.asking.L = &c.Mu
-	err := c.open(t, int(peer.rank), sock, r, func() {
+	err := c.open(t, c, int(peer.rank), sock, r, func() {
 		c.look() // a last time
 		c.Changed.Broadcast()
 		c.Work.Broadcast()
@@ -74,7 +72,7 @@ func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*con
 		err = c.start()
 	}
 	if err != nil {
-		c.leave() // the peer is to hear of it from this rank's caller
+		c.Leave(t.rank.Parting) // the peer is to hear of it from this rank's caller
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
@@ -82,20 +80,14 @@ func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*con
 
 // start begins to send.
 func (c *conn) start() error {
-	t := c.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return t.rank.Invalid("shm: connect", "the transport is closed")
-	}
-	t.conns[c] = struct{}{}
-	c.Tasks.Go(c.move)
-	c.Tasks.Go(func() {
-		for c.listen(c.hear) {
-		}
+	return c.Begin(func() {
+		c.Tasks.Go(c.move)
+		c.Tasks.Go(func() {
+			for c.listen(c.hear) {
+			}
+		})
+		c.wake() // the peer is to know that its ring was taken
 	})
-	c.wake() // the peer is to know that its ring was taken
-	return nil
 }
 
 // hear takes a message of the peer.
@@ -127,7 +119,7 @@ func (c *conn) Poll() {
 		return // the ring may be unmapped
 	}
 	if err := c.look(); err != nil {
-		c.lostLocked(err)
+		c.LostLocked(err)
 	}
 }
 
@@ -193,15 +185,15 @@ func (c *conn) move() {
 	c.Calm(c.stream, c.fetcher.stream)
 }
 
-// watch fails the connection if the peer has done nothing for the timeout although
-// something is posted. Transport.watch calls it.
-func (c *conn) watch(now time.Time) {
+// Watch fails the connection if the peer has done nothing for the timeout although
+// something is posted.
+func (c *conn) Watch(now time.Time) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	c.Poll()
 	due := c.posted.Load() - c.done
 	if silent, tooLong := c.Silent(now, c.done, due > 0); tooLong {
-		c.lostLocked(fmt.Errorf("it has done nothing for %v, with %d entries waiting: %s", silent, due, whyStuck(fdpass.Process(c.sock))))
+		c.LostLocked(fmt.Errorf("it has done nothing for %v, with %d entries waiting: %s", silent, due, whyStuck(fdpass.Process(c.sock))))
 	}
 }
 
@@ -218,13 +210,9 @@ func whyStuck(process int) string {
 
 // Close tells the peer, and releases the connection.
 func (c *conn) Close() error {
-	c.closeOnce.Do(func() {
-		c.leave()
+	return c.CloseOnce(func() error {
+		c.Leave(c.t.rank.Parting)
 		c.Tasks.Wait()
-		c.closeErr = c.release()
-		c.t.mu.Lock()
-		defer c.t.mu.Unlock()
-		delete(c.t.conns, c)
+		return c.release()
 	})
-	return c.closeErr
 }

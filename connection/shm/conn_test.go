@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/conntest"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/spin"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -270,7 +271,7 @@ func TestNoLeaks(t *testing.T) {
 	left := func() int {
 		n := 0
 		for _, r := range []*rank{a, b} {
-			conns, receivers := r.t.all()
+			conns, receivers := message.All[*conn](&r.t.rank), message.All[*receiver](&r.t.rank)
 			n += len(conns) + len(receivers)
 		}
 		return n
@@ -305,17 +306,4 @@ func TestClosedMeanwhile(t *testing.T) {
 	ab := connect(t, a, b)
 	own, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	testdriver.ClosedMeanwhile(t, ab.Connection, ab.d, own, imported(t, a, mine))
-}
-
-// TestClosedTogether closes a transport by two goroutines at once, of which a connection cannot be freed.
-func TestClosedTogether(t *testing.T) {
-	tr := newRank(t, 0, Options{}).t
-	t.Cleanup(func() { tr.closeErr = nil }) // expected
-	c := &conn{closeErr: errors.New("not freed")}
-	c.closeOnce.Do(func() {})
-	tr.mu.Lock()
-	tr.conns[c] = struct{}{}
-	tr.mu.Unlock()
-	tr.watched.Add(1)
-	testdriver.ClosedTogether(t, tr, tr.watched.Done, c.closeErr)
 }

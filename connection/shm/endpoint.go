@@ -67,9 +67,9 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 		group: t.rank.Registry.Group(), rank: uint32(t.rank.Registry.Rank()), transport: t.rank.Instance, host: t.rank.Registry.Host(), socket: t.server.Name(),
 	}}
 	rand.Read(e.about.id[:])
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	t.rank.Mu.Lock()
+	defer t.rank.Mu.Unlock()
+	if t.rank.Closed {
 		return nil, t.rank.Invalid("shm: new endpoint", "the transport is closed")
 	}
 	t.endpoints[e.about.id] = e
@@ -111,7 +111,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	switch {
 	case e.closed.Load():
 		return nil, fail(mscclgo.ErrInvalid, "the endpoint is closed")
-	case e.t.ctx.Err() != nil:
+	case e.t.rank.Ctx.Err() != nil:
 		return nil, fail(mscclgo.ErrInvalid, "the transport is closed")
 	case ctx.Err() != nil:
 		return nil, mscclgo.FromContext(ctx, op, "it was not begun").At(rank, int(peer.rank))
@@ -149,8 +149,8 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 // Close ends the endpoint: peers cannot connect to it any more. It is safe to call twice.
 func (e *Endpoint) Close() error {
 	e.closed.Store(true)
-	e.t.mu.Lock()
-	defer e.t.mu.Unlock()
+	e.t.rank.Mu.Lock()
+	defer e.t.rank.Mu.Unlock()
 	delete(e.t.endpoints, e.about.id)
 	return nil
 }

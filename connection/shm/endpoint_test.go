@@ -75,7 +75,7 @@ func TestConnectErrors(t *testing.T) {
 func TestSilentPeer(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 	silent := make(chan struct{})
-	server, err := fdpass.Listen(b.t.key, 0, b.t.log, func([]byte, bool) fdpass.Answer {
+	server, err := fdpass.Listen(b.t.key, 0, b.t.rank.Log, func([]byte, bool) fdpass.Answer {
 		<-silent
 		return fdpass.Answer{Body: []byte("too late")}
 	})

@@ -260,7 +260,7 @@ func FuzzRing(f *testing.F) {
 		testlink.Eventually(t, "all is done or refused", func() bool { return r.to.Over() || r.ring.done.Load() == posted })
 		r.sock.Close()
 		testlink.Eventually(t, "the rank lets go of the ring", func() bool {
-			_, left := b.t.all()
+			left := message.All[*receiver](&b.t.rank)
 			return len(left) == 0
 		})
 		testcmp.Equal(t, "a memory that is not offered", testlink.Get(t, other), make([]byte, 64))
@@ -408,11 +408,11 @@ func TestLost(t *testing.T) {
 		"hangs up": {func(t *testing.T, ranks [2]*rank, rank int) { ranks[rank].die() }, "its process has ended"},
 		"fails": {func(t *testing.T, ranks [2]*rank, rank int) {
 			if rank == 1 {
-				receiverOf(t, ranks[1]).broken(errors.New("out of order"))
+				receiverOf(t, ranks[1]).Broken(errors.New("out of order"))
 				return
 			}
-			for c := range ranks[0].t.conns {
-				c.broken(errors.New("out of order"))
+			for _, c := range message.All[*conn](&ranks[0].t.rank) {
+				c.Broken(errors.New("out of order"))
 			}
 		}, "its device or system failed, though its process lives"},
 	}
@@ -488,7 +488,7 @@ func TestLostConnect(t *testing.T) {
 		}
 	}
 	for end := time.Now().Add(testlink.Timeout); ; time.Sleep(time.Millisecond) {
-		if _, receivers := b.t.all(); len(receivers) == 0 {
+		if receivers := message.All[*receiver](&b.t.rank); len(receivers) == 0 {
 			break
 		}
 		if time.Now().After(end) {

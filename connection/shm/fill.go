@@ -58,7 +58,7 @@ func (f *filler) run() {
 				break
 			}
 			if err := f.fill(f.pieces[:n]); err != nil {
-				f.c.broken(err)
+				f.c.Broken(err)
 				return
 			}
 		}
@@ -192,7 +192,7 @@ func (f *filler) post() bool {
 	b := &f.batches[f.ended%batchesAhead]
 	if b.copies {
 		if err := b.event.Synchronize(c.Ctx); err != nil {
-			c.broken(err)
+			c.Broken(err)
 			return false
 		}
 	}

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 )
 
@@ -31,10 +30,10 @@ type half struct {
 }
 
 // open fills a half. It owns sock and ring, also when it fails. ended wakes all that wait, with Mu.
-func (h *half) open(t *Transport, peer int, sock *net.UnixConn, r *ring, ended func()) (err error) {
+func (h *half) open(t *Transport, as message.Half, peer int, sock *net.UnixConn, r *ring, ended func()) (err error) {
 	h.t, h.sock, h.ring = t, sock, r
 	h.Pinned(r)
-	h.Open(&t.rank, peer, func() {
+	h.Open(&t.rank, as, peer, func() {
 		ended()
 		sock.SetDeadline(time.Unix(1, 0)) // what was sent stays readable at the peer
 	})
@@ -44,34 +43,10 @@ func (h *half) open(t *Transport, peer int, sock *net.UnixConn, r *ring, ended f
 
 var (
 	// errNotTaken ends one that the peer asked for and does not have.
-	errNotTaken = errors.New("its Connect ended before it had the ring")
+	errNotTaken = fmt.Errorf("its Connect ended before it had the ring: %w", message.ErrLeft)
 	// errDied ends one whose peer hangs up.
 	errDied = errors.New("it hung up without closing the connection and without a reason: its process has ended")
 )
-
-// lost ends the half because the peer has left, failed or broken the protocol.
-func (h *half) lost(err error) {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	h.lostLocked(err)
-}
-
-// lostLocked is lost for callers that hold Mu.
-func (h *half) lostLocked(err error) {
-	if err == message.ErrLeft || err == errNotTaken {
-		h.FailLocked(mscclgo.ErrRemote, err)
-		return
-	}
-	h.UselessLocked(fmt.Errorf("the peer is lost: %w", err))
-}
-
-// broken ends the half because this rank's device or system failed, of which it tells the peer.
-func (h *half) broken(err error) {
-	if !h.Over() {
-		h.tell(&message.Frame{Kind: message.Failed}, partingTime) // a peer that is gone does not need it
-	}
-	h.Fail(mscclgo.ErrSystem, err)
-}
 
 // listen waits for a message of the peer and passes it to take. It reports false, and ends the half, where there
 // is none any more. One goroutine calls it.
@@ -91,7 +66,7 @@ func (h *half) listen(take func(*message.Frame) error) bool {
 		err = errDied
 	}
 	if err != nil {
-		h.lost(err)
+		h.Lost(err)
 	}
 	return err == nil
 }
@@ -110,15 +85,14 @@ func (h *half) receive(n int, take func(*message.Frame) error) (err error) {
 	return take(&h.heard)
 }
 
-// tell sends a message, unless this rank closes the half. It waits for room in the socket for
-// so long at most.
-func (h *half) tell(f *message.Frame, patience time.Duration) error {
+// Tell sends a message; see message.Half. What was sent stays readable at the peer.
+func (h *half) Tell(f *message.Frame, within time.Duration) error {
 	h.Mu.Lock()
-	if h.Closing() {
+	if h.Err != nil || f.Kind == message.Gone && h.Leaving() {
 		h.Mu.Unlock()
 		return message.ErrClosed
 	}
-	h.sock.SetWriteDeadline(time.Now().Add(patience))
+	h.sock.SetWriteDeadline(time.Now().Add(within)) // also of a message that waits for room
 	h.Mu.Unlock()
 	_, err := h.sock.Write(f.Bytes())
 	return err
@@ -134,23 +108,6 @@ func sendWake(fd uintptr) {
 // wake wakes the peer. It does not wait: if there is no room in the socket, then the peer
 // has messages to read, which wake it too.
 func (h *half) wake() { h.raw.Control(sendWake) }
-
-// partingTime is how long a message at the end of a connection may wait for room.
-const partingTime = time.Second
-
-// leave ends the half in good order.
-func (h *half) leave() {
-	h.Reason(mscclgo.ErrInvalid, message.ErrClosed)
-	if !h.Over() {
-		h.Mu.Lock()
-		if h.Err == nil {
-			h.sock.SetWriteDeadline(time.Now().Add(partingTime)) // also of a message that waits for room
-		}
-		h.Mu.Unlock()
-		h.sock.Write((&message.Frame{Kind: message.Bye}).Bytes()) // a peer that is gone does not need it
-	}
-	h.Fail(mscclgo.ErrInvalid, message.ErrClosed)
-}
 
 // release frees everything once the half has ended and its goroutines have.
 func (h *half) release() error {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
@@ -44,7 +45,7 @@ func (r *rank) hold() (release func()) {
 
 // die hangs up all of the rank's sockets, as the end of its process would.
 func (r *rank) die() {
-	conns, receivers := r.t.all()
+	conns, receivers := message.All[*conn](&r.t.rank), message.All[*receiver](&r.t.rank)
 	for _, c := range conns {
 		c.sock.Close()
 	}
@@ -113,7 +114,7 @@ func receiverOf(t testing.TB, r *rank) *receiver {
 	t.Helper()
 	var one *receiver
 	testlink.Eventually(t, "the peer receives", func() bool {
-		_, all := r.t.all()
+		all := message.All[*receiver](&r.t.rank)
 		if len(all) == 1 {
 			one = all[0]
 		}

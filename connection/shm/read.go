@@ -43,7 +43,7 @@ func (f *fetcher) open(c *conn) (err error) {
 func (f *fetcher) run() {
 	for f.take() {
 		if err := f.fetch(); err != nil {
-			f.c.broken(err)
+			f.c.Broken(err)
 			return
 		}
 		f.c.fetchedAll(len(f.parts))

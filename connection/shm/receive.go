@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
+	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -31,9 +30,6 @@ type receiver struct {
 	begun   atomic.Uint64 // batches, ever
 	ended   uint64        // those that are done
 	copied  uint64        // entries that are done with the last of these
-
-	closeOnce sync.Once
-	closeErr  error
 }
 
 // received is work on the stream with an event behind it.
@@ -46,8 +42,8 @@ type received struct {
 // receive begins to receive from a peer. It owns the socket and the ring, also when it fails.
 func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 	r := new(receiver)
-	r.awaited = true
-	err := r.open(t, peer, sock, ring, func() {})
+	r.awaited, r.Receives = true, true
+	err := r.open(t, r, peer, sock, ring, func() {})
 	if err == nil {
 		err = r.Prepare(&r.End)
 	}
@@ -60,38 +56,34 @@ func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 		err = r.start()
 	}
 	if err != nil {
-		r.broken(err)
+		r.Broken(err)
 		return errors.Join(err, r.release())
 	}
 	return nil
 }
 
 func (r *receiver) start() error {
-	t := r.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return t.rank.Invalid("shm: receive", "the transport is closed")
-	}
-	t.receivers[r] = struct{}{}
-	r.Tasks.Go(func() {
-		r.run()
-		go func() { // which waits for this goroutine
-			if err := r.close(); err != nil {
-				t.log.Warn("shm: close what a peer sent through", "peer", r.Peer, "error", err)
-			}
-		}()
+	return r.Begin(func() {
+		r.Tasks.Go(func() {
+			r.run()
+			go func() { // which waits for this goroutine
+				if err := r.Close(); err != nil {
+					r.t.rank.Log.Warn("shm: close what a peer sent through", "peer", r.Peer, "error", err)
+				}
+			}()
+		})
 	})
-	return nil
 }
 
-// close tells the peer, unless the half has ended, and releases it. The transport does not
-// close before it has returned.
-func (r *receiver) close() error {
-	r.closeOnce.Do(func() {
-		r.leave()
+// Watch does nothing, as the peer owes nothing.
+func (r *receiver) Watch(time.Time) {}
+
+// Close tells the peer, unless the half has ended, and releases it.
+func (r *receiver) Close() error {
+	return r.CloseOnce(func() error {
+		r.Leave(r.t.rank.Parting)
 		r.Tasks.Wait()
-		r.closeErr = r.release()
+		err := r.release()
 		for i := range r.batches {
 			for _, m := range r.batches[i].holds {
 				m.Release()
@@ -100,11 +92,8 @@ func (r *receiver) close() error {
 		for _, m := range r.holds {
 			m.Release()
 		}
-		r.t.mu.Lock()
-		defer r.t.mu.Unlock()
-		delete(r.t.receivers, r)
+		return err
 	})
-	return r.closeErr
 }
 
 // woken takes a message of the peer.
@@ -113,13 +102,6 @@ func woken(f *message.Frame) error {
 		return fmt.Errorf("a packet of kind %d to the rank that receives", f.Kind)
 	}
 	return nil
-}
-
-// tellGone tells the peer that a memory was closed. It does not wait.
-func (r *receiver) tellGone(memory uint32) {
-	r.TellGone(memory, func(memory uint32) error {
-		return r.tell(&message.Frame{Kind: message.Gone, Memory: memory}, r.t.opts.Timeout)
-	})
 }
 
 // run applies entries until the half ends.
@@ -147,7 +129,7 @@ func (r *receiver) run() {
 			err = r.reap()
 		}
 		if err != nil {
-			r.broken(err)
+			r.Broken(err)
 			return
 		}
 		r.publish()
@@ -277,21 +259,8 @@ func (r *receiver) wait(posted uint64) {
 
 // refuse ends the half because of an entry, and tells the peer why.
 func (r *receiver) refuse(e *entry, err error) {
-	out := e.Frame
-	out.Kind, out.Refused, out.Reason, out.Op = message.Refuse, e.Kind, target.Protocol, r.taken
-	end := func() { r.lost(err) }
-	var why *target.Refusal
-	switch {
-	case errors.Is(err, message.ErrDevice):
-		out.Reason = target.Failed
-		end = func() { r.broken(err) }
-	case errors.As(err, &why):
-		out.Reason = why.Reason
-		end = func() { r.Fail(mscclgo.ErrRemote, err) } // the peer may not have heard yet that a memory was closed
-	}
-	r.t.log.Warn("shm: refused what a peer sent", "peer", r.Peer, "error", err)
-	r.tell(&out, partingTime)
-	end()
+	e.Op = r.taken
+	r.Refuse(&e.Frame, err)
 }
 
 // nonsense is refuse for a count.

@@ -1,17 +1,13 @@
 package shm
 
 import (
-	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -52,21 +48,9 @@ type Transport struct {
 	rank   message.Rank
 	opts   Options
 	key    fdpass.Key
-	log    *slog.Logger
 	server *fdpass.Server
 
-	ctx     context.Context // ends when Close begins
-	cancel  context.CancelFunc
-	watched sync.WaitGroup
-
-	closeOnce sync.Once
-	closeErr  error
-
-	mu        sync.Mutex
-	closed    bool
-	endpoints map[[idSize]byte]*Endpoint
-	conns     map[*conn]struct{}
-	receivers map[*receiver]struct{}
+	endpoints map[[idSize]byte]*Endpoint // guarded by rank.Mu
 }
 
 // idSize is the size of the random numbers of transports and endpoints, in bytes.
@@ -82,101 +66,30 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	if reg == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
-	t := &Transport{
-		rank:      message.Rank{Name: "shm", Registry: reg, Host: (*gpu.Buffer).HostBytes},
-		key:       fdpass.Key{Group: reg.Group(), Secret: o.Secret},
-		endpoints: map[[idSize]byte]*Endpoint{}, conns: map[*conn]struct{}{}, receivers: map[*receiver]struct{}{},
-	}
+	t := &Transport{opts: o, key: fdpass.Key{Group: reg.Group(), Secret: o.Secret}, endpoints: map[[idSize]byte]*Endpoint{}}
+	err := t.rank.Init(reg, "shm", registeredmem.SHM, message.Options{Timeout: o.Timeout, Lost: o.Lost, Logger: o.Logger})
 	switch {
+	case err != nil:
+		return nil, err
 	case o.Ring != 0 && (o.Ring < MinRing || o.Ring > MaxRing || o.Ring%4096 != 0):
 		return nil, t.rank.Invalid(op, "Options.Ring is %d; it must be a multiple of 4096 from %d to %d", o.Ring, MinRing, MaxRing)
-	case o.Timeout < 0:
-		return nil, t.rank.Invalid(op, "Options.Timeout is %v", o.Timeout)
+	case o.Ring == 0:
+		t.opts.Ring = DefaultRing
 	}
-	if o.Ring == 0 {
-		o.Ring = DefaultRing
-	}
-	if o.Timeout == 0 {
-		o.Timeout = reg.Timeout()
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	t.rank.Init(registeredmem.SHM, o.Timeout, o.Lost)
-	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
-	rand.Read(t.rank.Instance[:])
-	t.ctx, t.cancel = context.WithCancel(context.Background())
-	var err error
-	if t.server, err = fdpass.Listen(t.key, o.Timeout, t.log, t.serve); err != nil {
-		t.cancel()
+	if t.server, err = fdpass.Listen(t.key, t.rank.Timeout, t.rank.Log, t.serve); err != nil {
 		return nil, t.rank.Wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
 	}
 	if err := reg.Attach(t); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	t.watched.Go(t.watch)
+	t.rank.Watch()
 	return t, nil
-}
-
-const (
-	watchShare = 32                     // the part of Options.Timeout after which a transport looks for peers that are stuck
-	mostWatch  = 100 * time.Millisecond // at most
-)
-
-// watch fails the connections whose peers are stuck.
-func (t *Transport) watch() {
-	tick := time.NewTicker(min(max(t.opts.Timeout/watchShare, time.Millisecond), mostWatch))
-	defer tick.Stop()
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case now := <-tick.C:
-			conns, _ := t.all()
-			for _, c := range conns {
-				c.watch(now)
-			}
-		}
-	}
-}
-
-// all returns what sends and what receives.
-func (t *Transport) all() (conns []*conn, receivers []*receiver) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for c := range t.conns {
-		conns = append(conns, c)
-	}
-	for r := range t.receivers {
-		receivers = append(receivers, r)
-	}
-	return conns, receivers
 }
 
 // Close stops listening and ends the connections that are left, without waiting for
 // what they have queued. It may be called again, also meanwhile: every call returns
 // once that is done, with the same error.
-func (t *Transport) Close() error {
-	t.closeOnce.Do(func() { t.closeErr = t.close() })
-	return t.closeErr
-}
-
-func (t *Transport) close() error {
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
-	t.cancel()
-	errs := []error{t.server.Close()}
-	t.watched.Wait()
-	conns, receivers := t.all()
-	for _, c := range conns {
-		errs = append(errs, c.Close())
-	}
-	for _, r := range receivers {
-		errs = append(errs, r.close())
-	}
-	return errors.Join(errs...)
-}
+func (t *Transport) Close() error { return t.rank.Close(t.server.Close) }
 
 // String names the transport for messages.
 func (t *Transport) String() string {
@@ -187,27 +100,9 @@ func (t *Transport) String() string {
 func (t *Transport) Transport() registeredmem.Transports { return registeredmem.SHM }
 
 // Offer lets peers write to m. Package registeredmem calls it.
-func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil, t.rank.Invalid("shm: offer a memory", "the transport is closed")
-	}
-	t.rank.Targets.Offer(m)
-	return t.rank.Instance[:], nil
-}
+func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) { return t.rank.Offer(m) }
 
 // Withdraw refuses whatever peers send for m from now on, waits for copies into
 // it that are under way, and has the peers told. None of that depends on the peers. Package
 // registeredmem calls it.
-func (t *Transport) Withdraw(m *registeredmem.Memory) error {
-	one := t.rank.Targets.Remove(m.ID())
-	if one == nil {
-		return nil
-	}
-	_, receivers := t.all()
-	for _, r := range receivers {
-		r.tellGone(one.ID)
-	}
-	return one.Withdraw()
-}
+func (t *Transport) Withdraw(m *registeredmem.Memory) error { return t.rank.Withdraw(m) }
