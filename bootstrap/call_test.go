@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // callAll has all ranks call at the same time, each with its context, and returns their
@@ -116,6 +117,23 @@ func TestOneRankDoesNotCall(t *testing.T) {
 		each(t, bs, func(b *Bootstrap) error { return collectivesOnce(testContext(t), b, 1) })
 	}
 	nothingKnown(t, bs)
+}
+
+// TestPeerLeavesTheGroup has a rank wait in a collective for one that leaves the group: the group fails,
+// unless a third rank had left the call before, which ends it on both.
+func TestPeerLeavesTheGroup(t *testing.T) {
+	for first, fails := range map[int]bool{1: true, 2: false} {
+		b := group(t, 3)[0]
+		b.mu.Lock()
+		b.peers[1].left = true
+		b.mu.Unlock()
+		left := watch.About(first, mscclgo.ErrAborted, first, "out of flour")
+		c := &call{b: b, op: "bootstrap: barrier", state: &callState{left: &left}}
+		wantError(t, c.failIfLeft(1, errors.New("it left")), mscclgo.ErrRemote, fmt.Sprintf("rank %d left", first), "out of flour")
+		if failed := b.Err() != nil; failed != fails {
+			t.Errorf("where rank %d had left the call, the group's error is %v", first, b.Err())
+		}
+	}
 }
 
 // TestLateRankAborts checks that a rank that came too late, and fails the group because its
