@@ -90,7 +90,8 @@ func (o *owner) exchange(value uint64) (old uint64, err error) {
 // are add too. Nothing is lost, and nothing is carried out of the word.
 func testAdds(t *testing.T, p *pair) {
 	atomics(t, p)
-	const adders, rounds = 4, 1000
+	const adders = 4
+	rounds := p.rounds(1000)
 	for _, k := range []kind{device, pinned} {
 		type sum struct {
 			own  *registeredmem.Memory
@@ -144,7 +145,7 @@ func testAdds(t *testing.T, p *pair) {
 // taken out by one exchange, but for the last, which is still there.
 func testExchanges(t *testing.T, p *pair) {
 	atomics(t, p)
-	const rounds = 500
+	rounds := p.rounds(500)
 	for _, k := range []kind{device, pinned} {
 		own, dst, ok := p.target(t, k, 8)
 		if !ok {
@@ -155,7 +156,7 @@ func testExchanges(t *testing.T, p *pair) {
 		var other sync.WaitGroup
 		if o := p.owner(t, own); o != nil {
 			other.Go(func() {
-				for i := range uint64(rounds) {
+				for i := range rounds {
 					old, err := o.exchange(1<<63 + i)
 					if err != nil {
 						t.Error(err)
@@ -164,7 +165,7 @@ func testExchanges(t *testing.T, p *pair) {
 				}
 			})
 		}
-		for i := range uint64(rounds) {
+		for i := range rounds {
 			if err := p.a.Connection.Exchange(olds, 8*i, dst, 0, i+1); err != nil {
 				t.Fatal(err)
 			}
@@ -174,13 +175,13 @@ func testExchanges(t *testing.T, p *pair) {
 			return
 		}
 		want := []uint64{0} // what was there first
-		for i := range uint64(rounds) {
+		for i := range rounds {
 			want = append(want, i+1)
 		}
 		for i := range uint64(len(theirs)) {
 			want = append(want, 1<<63+i)
 		}
-		got := slices.Concat(read[uint64](t, olds, 0, rounds), theirs, []uint64{word(t, own, 0)})
+		got := slices.Concat(read[uint64](t, olds, 0, int(rounds)), theirs, []uint64{word(t, own, 0)})
 		slices.Sort(got)
 		testcmp.Equal(t, fmt.Sprintf("%v memory: what was exchanged, and what is left", k), got, want)
 	}
@@ -271,7 +272,7 @@ func testOrderOfAtomics(t *testing.T, p *pair) {
 // testAddThenUpdate adds 1, and updates another word. A reader that sees the update sees the sum.
 func testAddThenUpdate(t *testing.T, p *pair) {
 	atomics(t, p)
-	const rounds = 2000
+	rounds := p.rounds(2000)
 	for _, k := range []kind{device, pinned} {
 		own, dst, ok := p.target(t, k, 8)
 		if !ok {

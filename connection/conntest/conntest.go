@@ -43,6 +43,9 @@ type Rank struct {
 	// is no turn for it: both are so over InfiniBand.
 	Apart bool
 
+	// Slow asks for fewer rounds, as in an emulated machine, where each takes long.
+	Slow bool
+
 	// Hold, if not nil, keeps what Connection queues from being done, until
 	// release is called, which may be twice.
 	Hold func() (release func())
@@ -153,6 +156,14 @@ type pair struct{ a, b *Rank }
 
 // back returns the pair with its ranks exchanged.
 func (p *pair) back() *pair { return &pair{p.b, p.a} }
+
+// rounds returns how often a part does what it does n times as a rule.
+func (p *pair) rounds(n uint64) uint64 {
+	if p.a.Slow {
+		return n / 5
+	}
+	return n
+}
 
 // kind is where a test's memory is.
 type kind bool

@@ -91,20 +91,21 @@ func testOrderOfWrites(t *testing.T, p *pair) {
 	}
 }
 
-// testEachArrives makes 10,000 small writes, each to a place of its own, and each
+// testEachArrives makes thousands of small writes, each to a place of its own, and each
 // followed by an update of a word that it wrote itself. So what is lost or out of
 // order stays visible.
 func testEachArrives(t *testing.T, p *pair) {
-	const rounds, each = 10_000, 3 // words
+	const each = 3 // words
+	rounds := p.rounds(10_000)
 	written, want := make([]uint64, rounds*each), make([]uint64, rounds*each)
-	for k := range uint64(rounds) {
+	for k := range rounds {
 		// The word, from which the update starts, and two that stay.
 		copy(written[each*k:], []uint64{k + 1, whole(k), whole(k + 1)})
 		copy(want[each*k:], []uint64{k + 1 + rounds, whole(k), whole(k + 1)})
 	}
 	src := source(t, p, device, 8*rounds*each, written)
 	own, dst := p.onDevice(t, 8*rounds*each)
-	for k := range uint64(rounds) {
+	for k := range rounds {
 		at := 8 * each * k
 		if err := errors.Join(
 			p.a.Connection.Write(dst, at, src, at, 8*each),
@@ -114,8 +115,8 @@ func testEachArrives(t *testing.T, p *pair) {
 		}
 	}
 	p.flush(t)
-	got := read[uint64](t, own, 0, rounds*each)
-	for k := range uint64(rounds) {
+	got := read[uint64](t, own, 0, int(rounds*each))
+	for k := range rounds {
 		word, from, to := got[each*k], written[each*k], want[each*k]
 		switch {
 		case got[each*k+1] != want[each*k+1] || got[each*k+2] != want[each*k+2]:
@@ -132,8 +133,8 @@ func testEachArrives(t *testing.T, p *pair) {
 // change each time, so that a torn word shows. Then the word takes large values, which
 // must not touch its neighbours.
 func testWords(t *testing.T, p *pair) {
-	const rounds, changes = 5000, 200_000 // that are made, and that the reader sees if it has the time
-	const both = 1<<32 | 1                // one more in either half
+	const both = 1<<32 | 1                                      // one more in either half
+	rounds, changes := p.rounds(5000), int64(p.rounds(200_000)) // that are made, and that the reader sees if it has the time
 	for _, k := range []kind{device, pinned} {
 		own, dst, ok := p.target(t, k, 24)
 		if !ok {
@@ -165,7 +166,7 @@ func testWords(t *testing.T, p *pair) {
 			return err == nil
 		}
 		end := time.Now().Add(time.Second)
-		for i := 0; i < rounds || changed.Load() < changes && time.Now().Before(end); i++ {
+		for i := uint64(0); i < rounds || changed.Load() < changes && time.Now().Before(end); i++ {
 			if t.Failed() || !update(value+both) {
 				break
 			}
@@ -185,8 +186,8 @@ func testWords(t *testing.T, p *pair) {
 // testPuts makes 10,000 small writes with an update each, and then fewer both
 // ways at once.
 func testPuts(t *testing.T, p *pair) {
-	puts(t, 10_000, 64, []kind{device}, p)
-	puts(t, 500, 64, []kind{device, pinned}, p, p.back())
+	puts(t, p.rounds(10_000), 64, []kind{device}, p)
+	puts(t, p.rounds(500), 64, []kind{device, pinned}, p, p.back())
 }
 
 // testLargePuts makes some large ones both ways at once.

@@ -141,7 +141,7 @@ func testOrderOfReads(t *testing.T, p *pair) {
 // hold what the later one has read. The two come through different memories at times.
 func testReadsOfOnePlace(t *testing.T, p *pair) {
 	reads(t, p)
-	const long, short, rounds = 600_000, 1000, 100
+	const long, short = 600_000, 1000
 	data := noise(long + short)
 	want := append(append([]byte{}, data[long:]...), data[short:long]...)
 	c := p.a.Connection
@@ -151,7 +151,7 @@ func testReadsOfOnePlace(t *testing.T, p *pair) {
 	}
 	dst := p.a.memory(t, device, long)
 	again := p.a.again(t, dst)
-	for i := range rounds {
+	for i := range p.rounds(100) {
 		second := []*registeredmem.Memory{dst, again}[i%2]
 		if err := errors.Join(c.Read(dst, 0, src, 0, long), c.Read(second, 0, src, long, short)); err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func testReadThenUpdate(t *testing.T, p *pair) {
 	reads(t, p)
 	c := p.a.Connection
 	for _, size := range []uint64{8, 300_000} {
-		const rounds = 50
+		rounds := p.rounds(50)
 		own, src := p.onDevice(t, size)
 		flag, remote := p.onDevice(t, 8)
 		dst := p.a.memory(t, device, rounds*size)
@@ -205,7 +205,7 @@ func testReadThenUpdate(t *testing.T, p *pair) {
 		}
 		p.flush(t)
 		peer.Wait()
-		got := read[byte](t, dst, 0, rounds*int(size))
+		got := read[byte](t, dst, 0, int(rounds*size))
 		for i, b := range got {
 			if want := byte(uint64(i) / size); b != want && !t.Failed() {
 				t.Errorf("%d bytes: an update came before the read in front of it was done: byte %d of round %d is %d", size, uint64(i)%size, want+1, b)
@@ -218,11 +218,12 @@ func testReadThenUpdate(t *testing.T, p *pair) {
 // once and among writes, while nobody waits.
 func testReadsBothWays(t *testing.T, p *pair) {
 	reads(t, p)
-	const small, large, size = 3000, 3, 16 << 20
+	const small, large = 3000, 3
+	size := p.rounds(16 << 20)
 	var all sync.WaitGroup
 	for _, direction := range []*pair{p, p.back()} {
 		c := direction.a.Connection
-		data := noise(size)
+		data := noise(int(size))
 		own, src := direction.onDevice(t, size)
 		if err := gpu.CopyIn(own.Buffer(), data); err != nil {
 			t.Fatal(err)
@@ -260,7 +261,7 @@ func testReadsBothWays(t *testing.T, p *pair) {
 				}
 			}
 			for i := range large {
-				if at := differ(data, read[byte](t, many, uint64(i)*size, size)); at >= 0 {
+				if at := differ(data, read[byte](t, many, uint64(i)*size, int(size))); at >= 0 {
 					t.Errorf("byte %d of large read %d has not arrived", at, i+1)
 				}
 			}

@@ -137,7 +137,7 @@ func compareSeen(t *testing.T, seen *registeredmem.Memory, history []uint64, wor
 // the store.
 func testStoreThenUpdate(t *testing.T, p *pair) {
 	stores(t, p)
-	const rounds = 3000
+	rounds := p.rounds(3000)
 	for _, k := range []kind{device, pinned} {
 		own, dst, ok := p.target(t, k, 8)
 		if !ok {

@@ -107,8 +107,12 @@ func TestCloseWaits(t *testing.T) {
 // TestCloseBeside closes the transport beside each call that uses its devices: the devices are closed when
 // none does, and nothing is left.
 func TestCloseBeside(t *testing.T) {
-	const rounds, calls = 8, 8
+	const calls = 8
 	testDevices(t)
+	rounds := 8
+	if testing.Short() {
+		rounds = 3 // in an emulated machine each takes a second
+	}
 	for name, prepare := range map[string]func(t *testing.T, s *side) func() error{
 		"new endpoint": func(_ *testing.T, s *side) func() error {
 			return func() error {
