@@ -25,7 +25,7 @@ func TestGroupsOnHosts(t *testing.T) {
 			}
 			ranks := m.comm.Size()
 			for seed := range uint64(2) {
-				s := newSchedule(rand.New(rand.NewPCG(seed, uint64(ranks))), ranks, 300, []uint64{0, 8, 100, 600, 5000, 50_000})
+				s := newSchedule(rand.New(rand.NewPCG(seed, uint64(ranks))), ranks, testgroup.Messages(300), []uint64{0, 8, 100, 600, 5000, 50_000})
 				if err := m.play(s, seed, []*gpu.Stream{m.stream}); err != nil {
 					return fmt.Errorf("schedule %d: %w", seed, err)
 				}
@@ -55,7 +55,7 @@ func TestGroupsOverEach(t *testing.T) {
 						return err
 					}
 					random := rand.New(rand.NewPCG(9, uint64(ranks)))
-					return m.play(newSchedule(random, ranks, 300, []uint64{0, 8, 100, 600, 5000, 50_000}, 1<<20), 9, []*gpu.Stream{m.stream})
+					return m.play(newSchedule(random, ranks, testgroup.Messages(300), []uint64{0, 8, 100, 600, 5000, 50_000}, 1<<20), 9, []*gpu.Stream{m.stream})
 				}))
 			})
 		}
@@ -68,8 +68,11 @@ func TestLargeGroupsOnHosts(t *testing.T) {
 		if err := m.runner.LoadGroups(m.ctx); err != nil {
 			return err
 		}
-		ranks := m.comm.Size()
-		s := newSchedule(rand.New(rand.NewPCG(8, uint64(ranks))), ranks, 40, []uint64{100, 100_000, 2 << 20}, 16<<20, 5<<20)
+		ranks, large := m.comm.Size(), []uint64{16 << 20, 5 << 20}
+		if testing.Short() {
+			large = large[1:]
+		}
+		s := newSchedule(rand.New(rand.NewPCG(8, uint64(ranks))), ranks, testgroup.Messages(40), []uint64{100, 100_000, 2 << 20}, large...)
 		return m.play(s, 8, []*gpu.Stream{m.stream})
 	})
 }

@@ -19,6 +19,15 @@ func networks() []string {
 	return strings.Split(names, ",")
 }
 
+// Messages returns how many of n messages a schedule has: in a short run a third where the RDMA devices
+// are those of an emulated machine, in which each message takes long.
+func Messages(n int) int {
+	if testing.Short() && strings.HasPrefix(os.Getenv("MSCCLGO_TEST_IB_DEVICES"), "rxe") {
+		return n / 3
+	}
+	return n
+}
+
 // Over returns the options of n ranks that reach each other over one transport only. Over InfiniBand
 // they take the devices to test with in turn, and the test is skipped where there are none.
 func Over(t testing.TB, transport registeredmem.Transports, n int) []communicator.Options {
