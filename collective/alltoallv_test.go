@@ -329,3 +329,27 @@ func TestAllToAllVOnHosts(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseAfterFailure closes runners whose sends a proxy still has, in a group that has failed: that waits for no peer,
+// and is no error of its own.
+func TestCloseAfterFailure(t *testing.T) {
+	testgroup.RunEach(t, testgroup.Network(0, 1), func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := New(ctx, comm, Options{Scratch: 4 << 10})
+		if err != nil {
+			return err
+		}
+		stream, err := comm.NewStream()
+		if err != nil {
+			return err
+		}
+		if err := exchangeOnce(ctx, runner, stream, 0); err != nil {
+			return err
+		}
+		if err := comm.Barrier(ctx); err != nil {
+			return err
+		}
+		comm.Abort(errors.New("out of flour"))
+		<-comm.Done()
+		return runner.Close(ctx)
+	})
+}

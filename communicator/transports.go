@@ -94,7 +94,9 @@ func (c *Communicator) infiniBandOptions() ib.Options {
 	return o
 }
 
-func openEthernet(c *Communicator) (network, error) {
+// ethernetOptions returns the transport's options with what the group knows: where the user names no address
+// to fall back on, that is the bootstrap's.
+func (c *Communicator) ethernetOptions() ethernet.Options {
 	o := c.options.Ethernet
 	o.Secret = c.boot.Key("ethernet")
 	o.Logger = cmp.Or(o.Logger, c.options.Logger)
@@ -106,7 +108,11 @@ func openEthernet(c *Communicator) (network, error) {
 	if o.Dead == nil {
 		o.Dead = c.dead
 	}
-	t, err := ethernet.New(c.registry, o)
+	return o
+}
+
+func openEthernet(c *Communicator) (network, error) {
+	t, err := ethernet.New(c.registry, c.ethernetOptions())
 	if err != nil {
 		return network{}, err
 	}

@@ -3,11 +3,14 @@ package communicator
 import (
 	"context"
 	"math"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -75,6 +78,25 @@ func TestChooseTransport(t *testing.T) {
 				t.Errorf("%s: %v, not %v", name, got, c.want)
 			}
 			c.a, c.b = c.b, c.a
+		}
+	}
+}
+
+// TestEthernetFallback has the bootstrap's address be what Ethernet falls back on, unless the user names another.
+func TestEthernetFallback(t *testing.T) {
+	given := netip.MustParseAddr("192.0.2.1")
+	var o Options
+	for _, want := range []netip.Addr{{}, given} {
+		o.Ethernet.Fallback = want
+		err := RunTogether(t.Context(), []*gpu.Device{testdev.Open(t, 0)}, o, func(_ context.Context, c *Communicator) error {
+			if !want.IsValid() {
+				want = c.boot.(*bootstrap.Bootstrap).LocalAddr()
+			}
+			testcmp.Equal(t, "the fallback", c.ethernetOptions().Fallback, want)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }
