@@ -3,7 +3,6 @@ package collective_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -16,7 +15,8 @@ import (
 
 // TestTypes all-reduces elements of every type by packets of each kind and by direct
 // access, at odd counts and alignments. Each type has two of the operations, so that
-// each operation has floats and integers; package devicecode tests all pairs.
+// each operation has floats and integers, and in a short run the one that TestEveryType gives it;
+// package devicecode tests all pairs.
 func TestTypes(t *testing.T) {
 	for i, typ := range collective.Types() {
 		ranks := 1 + (i+1)%4
@@ -27,10 +27,16 @@ func TestTypes(t *testing.T) {
 					return err
 				}
 				ops := collective.Ops()
-				return errors.Join(
-					allReduceType(ctx, comm, runner, typ, ops[i%5]),
-					allReduceType(ctx, comm, runner, typ, ops[(i*2+4)%5]),
-					runner.Close(ctx))
+				ops = []collective.Op{ops[i%5], ops[(i*2+4)%5]}
+				if testing.Short() { // compilers take most of the time
+					ops = []collective.Op{collective.Op((5 - int(typ)%5) % 5)}
+				}
+				for _, op := range ops {
+					if err := allReduceType(ctx, comm, runner, typ, op); err != nil {
+						return err
+					}
+				}
+				return runner.Close(ctx)
 			})
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -27,11 +28,21 @@ func commandLine(ctx context.Context, t *testing.T) string {
 
 // TestAlgorithms runs all algorithms of all collectives under the finder, with two and four
 // ranks: where they map each other's memory, and over each transport that a machine has by itself.
-// A short run has two ranks and one size over the transports, and four where memory is mapped.
+// A short run has two ranks and one size over the transports, and four where memory is mapped. Then it runs the
+// algorithms for several hosts, on two hosts of two ranks, and on hosts of which some ranks have no twins.
 func TestAlgorithms(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	program := commandLine(ctx, t)
+	bench := []string{program, "bench", "-blocks", "4", "-threads", "96", "-scratch", "4M", "-graph=false", "-replays", "1", "-rounds", "1"}
+	run := func(ranks, transports string, args ...string) {
+		cmd := exec.CommandContext(ctx, program, slices.Concat([]string{"race", "-n", ranks, "--"}, args,
+			[]string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "gather", "scatter"})...)
+		cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu", "MSCCLGO_TRANSPORTS="+transports)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s ranks by %q: %v\n%s", ranks, transports, err, out)
+		}
+	}
 	for _, transports := range []string{"", "ethernet", "shm"} {
 		for _, c := range []struct{ ranks, first, last string }{{"2", "1K", "32K"}, {"4", "16K", "16K"}} {
 			if testing.Short() && (transports == "") == (c.ranks == "2") {
@@ -40,31 +51,11 @@ func TestAlgorithms(t *testing.T) {
 			if testing.Short() {
 				c.first = c.last
 			}
-			cmd := exec.CommandContext(ctx, program, "race", "-n", c.ranks, "--", program, "bench",
-				"-algo", "all", "-blocks", "4", "-threads", "96", "-scratch", "4M", "-b", c.first, "-e", c.last, "-f", "32", "-graph=false", "-iters", "1", "-replays", "1", "-rounds", "1",
-				"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-receive", "broadcast", "reduce", "gather", "scatter")
-			cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu", "MSCCLGO_TRANSPORTS="+transports)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%s ranks by %q: %v\n%s", c.ranks, transports, err, out)
-			}
+			run(c.ranks, transports, append(bench, "-algo", "all", "-b", c.first, "-e", c.last, "-f", "32", "-iters", "1", "send-receive")...)
 		}
 	}
-}
-
-// TestHierarchies runs the algorithms for several hosts under the finder, on two hosts of two ranks, and on
-// hosts of which some ranks have no twins.
-func TestHierarchies(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
-	defer cancel()
-	program := commandLine(ctx, t)
 	for _, ranks := range []string{"4", "5"} {
-		cmd := exec.CommandContext(ctx, program, "race", "-n", ranks, "--",
-			"sh", "-c", `MSCCLGO_HOST_ID=$((RANK / 2)) exec "$@"`, "sh", program, "bench",
-			"-algo", "hier", "-blocks", "4", "-threads", "96", "-scratch", "4M", "-b", "16K", "-e", "16K", "-graph=false", "-iters", "2", "-replays", "1", "-rounds", "1",
-			"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "gather", "scatter")
-		cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s ranks: %v\n%s", ranks, err, out)
-		}
+		hosts := append([]string{"sh", "-c", `MSCCLGO_HOST_ID=$((RANK / 2)) exec "$@"`, "sh"}, bench...)
+		run(ranks, "", append(hosts, "-algo", "hier", "-b", "16K", "-e", "16K", "-iters", "2")...)
 	}
 }

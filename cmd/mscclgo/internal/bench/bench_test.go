@@ -116,7 +116,7 @@ var ringRefuses = map[string]bool{"f16 avg": true, "f8e5m2 prod": true, "i32 avg
 func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
 	cfg.Graph, cfg.Offset = false, 1
 	for i, typ := range elements.Reducible() {
-		if i%2 != comm.Size()%2 {
+		if i%2 != comm.Size()%2 || testing.Short() && i%4 != 1 && i%4 != 2 { // compilers take most of the time
 			continue
 		}
 		cfg.Type, cfg.Op, cfg.Sizes = typ.String(), elements.Ops()[(3*i+1)%5].String(), nil
