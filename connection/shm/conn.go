@@ -16,19 +16,17 @@ import (
 
 // conn is the driver of a connection: the sending end of a ring.
 //
-// Goroutines: one that fills the ring and posts what is in it, one that reads the peer's messages,
-// and, once something is read, one that fetches it from the ring.
+// Goroutines: one that fills the ring, posts what is in it and fetches what was read, and one that
+// reads the peer's messages.
 type conn struct {
 	half
 	message.Queue
-	stream  *gpu.Stream
-	filler  filler
-	fetcher fetcher
+	stream *gpu.Stream
+	filler filler
 
 	posted atomic.Uint64 // entries that the peer may read, ever
 
 	// Guarded by Mu.
-	asking   sync.Cond        // something is read, or the end: for the fetcher
 	spans    [entryCount]span // of the entries that are in the ring
 	done     uint64           // entries that are done at the peer, as last seen
 	finished uint64           // those before the first whose answer is not here yet
@@ -52,21 +50,16 @@ func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*con
 	c := new(conn)
 	c.Init(&c.End, c, true)
 	c.PeerInstance = peer.transport
-	c.asking.L = &c.Mu
 	err := c.open(t, c, int(peer.rank), sock, r, func() {
 		c.look() // a last time
 		c.Changed.Broadcast()
 		c.Work.Broadcast()
-		c.asking.Broadcast()
 	})
 	if err == nil {
 		c.stream, err = c.NewStream()
 	}
 	if err == nil {
 		err = c.filler.open(c)
-	}
-	if err == nil {
-		err = c.fetcher.open(c)
 	}
 	if err == nil {
 		err = c.start()
@@ -181,8 +174,7 @@ func (c *conn) sleep(on *sync.Cond, unless func() bool) {
 // its owner's again then, too.
 func (c *conn) move() {
 	c.filler.run()
-	c.fetcher.running.Wait()
-	c.Calm(c.stream, c.fetcher.stream)
+	c.Calm(c.stream)
 }
 
 // Watch fails the connection if the peer has done nothing for the timeout although

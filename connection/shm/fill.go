@@ -2,6 +2,7 @@ package shm
 
 import (
 	"github.com/mscclgo/mscclgo/connection/internal/message"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -19,8 +20,11 @@ type filler struct {
 	used    uint64 // bytes of data given away, ever
 	pieces  [batchEntries]piece
 	batches [batchesAhead]batch
-	begun   uint64 // batches, ever
-	ended   uint64 // those that are posted
+	begun   uint64           // batches, ever
+	ended   uint64           // those that are posted
+	answers []answer         // that are fetched next
+	held    []*target.Memory // of those that are being fetched
+	fetched *gpu.Event       // behind their copies
 }
 
 // batch is entries that are posted together.
@@ -45,11 +49,12 @@ func (f *filler) open(c *conn) (err error) {
 			return err
 		}
 	}
-	return nil
+	f.fetched, err = c.NewEvent()
+	return err
 }
 
 // run fills the ring until the connection ends. Copies of several batches are under way;
-// each is posted once its own are done.
+// each is posted once its own are done. When all are posted it fetches what has been read.
 func (f *filler) run() {
 	for {
 		for f.begun-f.ended < batchesAhead {
@@ -62,27 +67,39 @@ func (f *filler) run() {
 				return
 			}
 		}
-		if f.begun == f.ended || !f.post() {
+		var err error
+		switch {
+		case f.begun != f.ended:
+			err = f.post()
+		case len(f.answers) > 0:
+			err = f.fetch()
+		default: // the connection has ended
+			return
+		}
+		if err != nil {
+			f.c.Broken(err)
 			return
 		}
 	}
 }
 
 // take takes what fits into a batch off the queue, and gives it places in the ring. It
-// returns 0 if there is nothing or no room and it may not wait, or the connection has ended.
+// returns 0 if there is nothing or no room and it may not wait, or there are answers to fetch, or
+// the connection has ended.
 func (f *filler) take(wait bool) int {
 	c := f.c
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
+	f.answers = f.answers[:0]
 	for spun := false; ; spun = true {
 		if c.Poll(); c.Err != nil {
 			return 0
 		}
-		if n := f.takeLocked(); n > 0 || !wait {
+		if n := f.takeLocked(); n > 0 || f.arrived() || !wait {
 			return n
 		}
-		queued, done, finished := c.Queued.Load(), c.done, c.finished
-		switch idle := c.Taken == queued; {
+		queued, done := c.Queued.Load(), c.done
+		switch idle := c.Taken == queued && c.asked == c.fetched; {
 		case !spun:
 			c.Mu.Unlock()
 			c.t.rank.Spin.Until(func() bool { return c.Over() || c.Queued.Load() != queued || c.ring.done.Load() != done })
@@ -90,7 +107,7 @@ func (f *filler) take(wait bool) int {
 		case idle:
 			c.Work.Wait()
 		default:
-			c.sleep(&c.Work, func() bool { return c.finished != finished })
+			c.sleep(&c.Work, func() bool { return c.done != done })
 		}
 	}
 }
@@ -126,10 +143,7 @@ func (f *filler) takeLocked() (n int) {
 					p.Total = size // each part is a read of its own
 				}
 				read = answer{o.Into, o.IntoOffset + o.Given, at, size}
-				if c.asked++; c.asked == 1 {
-					c.fetcher.running.Go(c.fetcher.run)
-				}
-				c.asking.Signal()
+				c.asked++
 			case o.Src == nil:
 				p.data = append(p.data[:0], o.Data[o.Given:o.Given+size]...)
 			}
@@ -185,15 +199,13 @@ func (f *filler) fill(pieces []piece) error {
 	return nil
 }
 
-// post posts the oldest batch, once its copies are done. It reports false if the connection
-// has ended.
-func (f *filler) post() bool {
+// post posts the oldest batch, once its copies are done.
+func (f *filler) post() error {
 	c := f.c
 	b := &f.batches[f.ended%batchesAhead]
 	if b.copies {
 		if err := b.event.Synchronize(c.Ctx); err != nil {
-			c.Broken(err)
-			return false
+			return err
 		}
 	}
 	f.ended++
@@ -202,5 +214,5 @@ func (f *filler) post() bool {
 	if c.ring.receiverSleeps.Swap(0) == 1 {
 		c.wake()
 	}
-	return true
+	return nil
 }
