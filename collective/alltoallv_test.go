@@ -62,7 +62,11 @@ func withRunner(ctx context.Context, comm *communicator.Communicator, o Options,
 	if err := f(runner, stream); err != nil {
 		return err
 	}
-	return errors.Join(stream.Close(), runner.Close(ctx))
+	err = errors.Join(stream.Close(), runner.Close(ctx))
+	if n := len(runner.hostPaths); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d host paths are left of a closed runner", n))
+	}
+	return err
 }
 
 // counts returns what each rank sends to each, in elements of 4 bytes: of any size, only
@@ -328,28 +332,4 @@ func TestAllToAllVOnHosts(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestCloseAfterFailure closes runners whose sends a proxy still has, in a group that has failed: that waits for no peer,
-// and is no error of its own.
-func TestCloseAfterFailure(t *testing.T) {
-	testgroup.RunEach(t, testgroup.Network(0, 1), func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := New(ctx, comm, Options{Scratch: 4 << 10})
-		if err != nil {
-			return err
-		}
-		stream, err := comm.NewStream()
-		if err != nil {
-			return err
-		}
-		if err := exchangeOnce(ctx, runner, stream, 0); err != nil {
-			return err
-		}
-		if err := comm.Barrier(ctx); err != nil {
-			return err
-		}
-		comm.Abort(errors.New("out of flour"))
-		<-comm.Done()
-		return runner.Close(ctx)
-	})
 }

@@ -46,7 +46,7 @@ func TestConnection(t *testing.T) {
 				for i, l := range links {
 					made[i] = &conntest.Rank{
 						Registry: ranks[i].reg, Connection: l.Connection, Allocates: !v.reachable || v.tls || testdev.CUDA(),
-						Heard: l.d.heard, Hold: links[1-i].d.holdAcks, Kill: l.d.hangUp,
+						Heard: l.d.heard, Hold: links[1-i].d.holdAcks, Kill: l.d.hangUp, Slow: testdev.Slow(),
 					}
 				}
 				return made[0], made[1]

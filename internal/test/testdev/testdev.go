@@ -102,3 +102,9 @@ func kind() string {
 	}
 	return "emu"
 }
+
+// Slow reports whether this is a short run in an emulated machine, such as make test's with its RDMA devices: what takes
+// thousands of messages elsewhere does with fewer there.
+func Slow() bool {
+	return testing.Short() && strings.HasPrefix(os.Getenv("MSCCLGO_TEST_IB_DEVICES"), "rxe")
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -19,10 +20,9 @@ func networks() []string {
 	return strings.Split(names, ",")
 }
 
-// Messages returns how many of n messages a schedule has: in a short run a third where the RDMA devices
-// are those of an emulated machine, in which each message takes long.
+// Messages returns how many of n messages a schedule has: a third where [testdev.Slow] says so.
 func Messages(n int) int {
-	if testing.Short() && strings.HasPrefix(os.Getenv("MSCCLGO_TEST_IB_DEVICES"), "rxe") {
+	if testdev.Slow() {
 		return n / 3
 	}
 	return n
