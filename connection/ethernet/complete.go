@@ -23,7 +23,7 @@ func (s *socket) post() {
 	// Counted here, since complete may acknowledge only the later of two completions:
 	// what another socket has posted meanwhile must not include more.
 	one.ops, one.work = rx.order.done(), rx.queued
-	one.holds, s.holds = s.holds, one.holds[:0]
+	one.holds, s.holds = s.holds, one.holds
 	one.requests, s.requests = s.requests, one.requests[:0]
 	one.arrivals, s.arrivals = s.arrivals, one.arrivals[:0]
 	err := rx.Stream.Record(one.event)
@@ -95,9 +95,7 @@ func (rx *receiver) complete() {
 		if err != nil {
 			rx.c.Broken(err)
 		}
-		for _, m := range one.holds {
-			m.Release()
-		}
+		one.holds.Release()
 		ops, failed := one.ops, err != nil
 		if !failed {
 			rx.c.reply(one.requests)

@@ -1,7 +1,6 @@
 package ethernet
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/conntest"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -17,7 +15,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
-	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -163,40 +160,10 @@ func TestManyConnections(t *testing.T) {
 }
 
 func TestFlushAndWithdrawWait(t *testing.T) {
-	o := loopback()
-	a, b := newRank(t, 0, o), newRank(t, 1, o)
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	ab, ba := connect(t, a, b)
-	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
-	testlink.Set(t, src, testlink.Noise(64))
-	release := testlink.HoldStream(t, ba.d.rx.Stream)
-	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1")
-	ctx, cancel = context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
-
-	testlink.Eventually(t, "the copy is queued", func() bool { return !ba.d.rx.idle() })
-	closed := make(chan error, 1)
-	buf := mine.Buffer()
-	go func() { closed <- mine.Close() }()
-	select {
-	case err := <-closed:
-		t.Fatalf("the memory was withdrawn (%v) with a copy under way", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	release()
-	if err := errors.Join(<-closed, ab.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 64)
-	if err := gpu.CopyOut(got, buf); err != nil {
-		t.Error(err)
-	}
-	testcmp.Equal(t, "the memory", got, testlink.Noise(64))
+	w := way(t, ab, a, b, pinned, onDevice)
+	w.FlushAndWithdrawWait(t, func() bool { return !ba.d.rx.idle() }, testlink.HoldStream(t, ba.d.rx.Stream))
 }
 
 // A connection holds as much pinned memory as Options.Staging allows.
@@ -229,24 +196,10 @@ func TestStagingBound(t *testing.T) {
 
 // Where streams cannot store values, words are copied.
 func TestCopiedWords(t *testing.T) {
-	o := loopback()
-	a, b := newRank(t, 0, o), newRank(t, 1, o)
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	ab, ba := connect(t, a, b)
 	ba.d.rx.StoreValues = false
-	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
-	dst := imported(t, a, mine)
-	testlink.Set(t, src, testlink.Noise(64))
-	for i := range uint64(500) {
-		if err := errors.Join(ab.Write(dst, 8, src, 0, 1+i%50), ab.UpdateAndSync(dst, 0, i, i+1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := ab.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	got := testlink.Get(t, mine)
-	want := append(binary.NativeEndian.AppendUint64(nil, 500), testlink.Noise(64)[:50]...)
-	testcmp.Equal(t, "the memory", got[:58], want)
+	way(t, ab, a, b, onDevice, onDevice).CopiedWords(t)
 }
 
 // TestFarAhead queues more than one socket may be ahead of another, while nothing is

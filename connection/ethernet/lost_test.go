@@ -73,20 +73,7 @@ func TestLostRefused(t *testing.T) {
 	options.Lost = func(_ int, err error) { told <- err }
 	a, b := newRank(t, 0, options), newRank(t, 1, loopback())
 	ab, _ := connect(t, a, b)
-	src, mine := memory(t, a, pinned, 64), memory(t, b, pinned, 64)
-	theirs := imported(t, a, mine)
-	if err := mine.Buffer().Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := ab.Write(theirs, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-told:
-		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "rank 1 refused ", " memory ", "it was closed")
-	case <-time.After(testlink.Timeout):
-		t.Error("Lost says nothing")
-	}
+	way(t, ab, a, b, pinned, pinned).RefusedAtOnce(t, told)
 }
 
 // TestCloseAfterTheGroupFailed has the group fail while a peer, as one that is stopped, does

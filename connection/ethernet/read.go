@@ -230,15 +230,17 @@ func (s *sender) copyAnswer(b *batch, p *piece, at uint64) error {
 		copy(b.bytes[at:at+p.Length], p.data)
 		return nil
 	}
-	if !m.Hold() {
-		return target.Gone(m)
-	}
 	if host := s.c.t.rank.Host(m.Buffer); host != nil {
+		if !m.Hold() {
+			return target.Gone(m)
+		}
+		defer m.Release()
 		copy(b.bytes[at:at+p.Length], host[p.srcOffset:])
-		m.Release()
 		return nil
 	}
-	b.holds = append(b.holds, m)
+	if err := b.holds.Add(m); err != nil {
+		return err
+	}
 	b.copies = true
 	if err := s.stream.Copy(b.staging, at, m.Buffer, p.srcOffset, p.Length); err != nil {
 		return m.Failed(fmt.Errorf("%w: %w", message.ErrDevice, err))
@@ -255,16 +257,8 @@ func (s *sender) awaitAnswers(b *batch) bool {
 	if !s.copied(b) {
 		return false
 	}
-	b.letGo()
+	b.holds.Release()
 	return true
-}
-
-// letGo releases the memories that the batch's copies have read.
-func (b *batch) letGo() {
-	for _, m := range b.holds {
-		m.Release()
-	}
-	b.holds = b.holds[:0]
 }
 
 // abandon releases what is still held when the connection has ended, once nothing is read
@@ -273,7 +267,7 @@ func (s *sender) abandon() {
 	for _, b := range s.batches {
 		if len(b.holds) > 0 {
 			s.stream.Synchronize(s.c.Drain) // the connection has ended with another error
-			b.letGo()
+			b.holds.Release()
 		}
 	}
 }

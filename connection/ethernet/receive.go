@@ -48,9 +48,9 @@ type receiver struct {
 // completion is an event in the receiving stream.
 type completion struct {
 	event *gpu.Event
-	ops   uint64           // operations that are done with it
-	work  uint64           // pieces of work that are done with it
-	holds []*target.Memory // memories to release then
+	ops   uint64       // operations that are done with it
+	work  uint64       // pieces of work that are done with it
+	holds target.Holds // memories to release then
 
 	requests []answer  // reads of the peer's to answer then
 	arrivals []fetched // what is here then of this rank's reads
@@ -62,10 +62,10 @@ type socket struct {
 	in      *input
 	slots   [slotsPerSocket]slot
 	cur     int
-	r, w    int              // the bytes of the current slot that are read and not used yet
-	copies  bool             // work was queued on the stream and not posted
-	applied bool             // frames were applied and not posted
-	holds   []*target.Memory // of that work
+	r, w    int          // the bytes of the current slot that are read and not used yet
+	copies  bool         // work was queued on the stream and not posted
+	applied bool         // frames were applied and not posted
+	holds   target.Holds // of that work
 
 	requests []answer  // reads of the peer's that were accepted and not posted
 	arrivals []fetched // likewise of this rank's reads
@@ -370,10 +370,9 @@ func (s *socket) word(f *message.Frame, m *target.Memory, host []byte) error {
 // queue has the stream do what a frame says with memory and what is at a place of the slot. The memory is held
 // until that is done.
 func (s *socket) queue(f *message.Frame, m *target.Memory, at int) error {
-	if !m.Hold() {
-		return target.Gone(m)
+	if err := s.holds.Add(m); err != nil {
+		return err
 	}
-	s.holds = append(s.holds, m)
 	s.copies = true
 	if err := s.rx.ByDevice(f, m, s.slots[s.cur].staging, uint64(at)); err != nil {
 		return err

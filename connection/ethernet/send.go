@@ -53,7 +53,7 @@ type batch struct {
 	heads  [batchFrames * message.FrameSize]byte
 	out    [][]byte // slices of heads and payloads, in order
 	vector net.Buffers
-	holds  []*target.Memory // memories that copies of answers read
+	holds  target.Holds // memories that copies of answers read
 }
 
 // piece is one frame of a batch.

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -15,7 +14,6 @@ import (
 	"github.com/mscclgo/mscclgo/connection/conntest"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/connection/internal/spin"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
@@ -115,39 +113,9 @@ func TestManyConnections(t *testing.T) {
 // TestFlushAndWithdrawWait has copies into a memory under way at the receiver.
 func TestFlushAndWithdrawWait(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
-	ab := connect(t, a, b)
-	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
-	testlink.Set(t, src, testlink.Noise(64))
+	w := way(t, connect(t, a, b), a, b, pinned, onDevice)
 	r := receiverOf(t, b)
-	release := testlink.HoldStream(t, r.Stream)
-	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1", "0 of 1")
-	ctx, cancel = context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
-
-	buf := mine.Buffer()
-	testlink.Eventually(t, "the copy is queued", func() bool { return r.begun.Load() == 1 })
-	closed := make(chan error, 1)
-	go func() { closed <- mine.Close() }()
-	select {
-	case err := <-closed:
-		t.Fatalf("the memory was withdrawn (%v) with a copy under way", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	release()
-	if err := errors.Join(<-closed, ab.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 64)
-	if err := gpu.CopyOut(got, buf); err != nil {
-		t.Error(err)
-	}
-	testcmp.Equal(t, "the memory", got, testlink.Noise(64))
+	w.FlushAndWithdrawWait(t, func() bool { return r.begun.Load() == 1 }, testlink.HoldStream(t, r.Stream))
 }
 
 // TestSlowDevices holds the sender's or the receiver's stream while more is queued than the
@@ -220,19 +188,7 @@ func TestCopiedWords(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 	ab := connect(t, a, b)
 	receiverOf(t, b).StoreValues = false
-	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
-	dst := imported(t, a, mine)
-	testlink.Set(t, src, testlink.Noise(64))
-	for i := range uint64(2000) {
-		if err := errors.Join(ab.Write(dst, 8, src, 0, 1+i%50), ab.UpdateAndSync(dst, 0, i, i+1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := ab.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	want := append(binary.NativeEndian.AppendUint64(nil, 2000), testlink.Noise(64)[:50]...)
-	testcmp.Equal(t, "the memory", testlink.Get(t, mine)[:58], want)
+	way(t, ab, a, b, onDevice, onDevice).CopiedWords(t)
 }
 
 // Machines with few cores do not spin; here they do.

@@ -451,24 +451,8 @@ func TestLost(t *testing.T) {
 // nothing more.
 func TestLostRefused(t *testing.T) {
 	told := make(chan error, 10)
-	options := Options{}
-	options.Lost = func(_ int, err error) { told <- err }
-	a, b := newRank(t, 0, options), newRank(t, 1, Options{})
-	ab := connect(t, a, b)
-	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
-	theirs := imported(t, a, mine)
-	if err := mine.Buffer().Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := ab.Write(theirs, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-told:
-		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "rank 1 refused ", " memory ", "it was closed")
-	case <-time.After(testlink.Timeout):
-		t.Error("Lost says nothing")
-	}
+	a, b := newRank(t, 0, Options{Lost: func(_ int, err error) { told <- err }}), newRank(t, 1, Options{})
+	way(t, connect(t, a, b), a, b, onDevice, onDevice).RefusedAtOnce(t, told)
 }
 
 // TestLostConnect has contexts end while a rank connects, at all times: the peer, which may have made the ring by

@@ -20,11 +20,11 @@ type filler struct {
 	used    uint64 // bytes of data given away, ever
 	pieces  [batchEntries]piece
 	batches [batchesAhead]batch
-	begun   uint64           // batches, ever
-	ended   uint64           // those that are posted
-	answers []answer         // that are fetched next
-	held    []*target.Memory // of those that are being fetched
-	fetched *gpu.Event       // behind their copies
+	begun   uint64       // batches, ever
+	ended   uint64       // those that are posted
+	answers []answer     // that are fetched next
+	held    target.Holds // of those that are being fetched
+	fetched *gpu.Event   // behind their copies
 }
 
 // batch is entries that are posted together.

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -147,6 +148,13 @@ func memory(t testing.TB, r *rank, k kind, size uint64) *registeredmem.Memory {
 func imported(t testing.TB, to *rank, m *registeredmem.Memory) *registeredmem.Memory {
 	t.Helper()
 	return testlink.Import(t, to.reg, m)
+}
+
+// way is a connection with memory at both ends, of kinds.
+func way(t testing.TB, c *link, from, to *rank, src, dst kind) *testdriver.Way {
+	t.Helper()
+	mine := memory(t, to, dst, 64)
+	return &testdriver.Way{Connection: c.Connection, Src: memory(t, from, src, 64), Mine: mine, Theirs: imported(t, from, mine)}
 }
 
 // failed waits until a half has failed and returns why.

@@ -32,19 +32,13 @@ func (f *filler) arrived() bool {
 // that closes what it reads into gives up the bytes.
 func (f *filler) fetch() (err error) {
 	c := f.c
-	defer func() {
-		for _, m := range f.held {
-			m.Release()
-		}
-		f.held = f.held[:0]
-	}()
+	defer f.held.Release()
 	copies := false
 	for i := range f.answers {
 		a := &f.answers[i]
-		if !a.into.Hold() {
+		if f.held.Add(a.into) != nil {
 			continue
 		}
-		f.held = append(f.held, a.into)
 		if host := c.t.rank.Host(a.into.Buffer); host != nil {
 			copy(host[a.offset:a.offset+a.length], c.ring.data[a.place:])
 			continue

@@ -22,10 +22,10 @@ type receiver struct {
 	message.Applier
 
 	// What the goroutine that applies has.
-	taken   uint64           // entries that are applied or being copied, ever
-	done    uint64           // those that are done, as the peer was told
-	holds   []*target.Memory // of what was queued since the last batch
-	given   uint64           // bytes of that
+	taken   uint64       // entries that are applied or being copied, ever
+	done    uint64       // those that are done, as the peer was told
+	holds   target.Holds // of what was queued since the last batch
+	given   uint64       // bytes of that
 	batches [batchesAhead]received
 	begun   atomic.Uint64 // batches, ever
 	ended   uint64        // those that are done
@@ -35,8 +35,8 @@ type receiver struct {
 // received is work on the stream with an event behind it.
 type received struct {
 	event *gpu.Event
-	until uint64           // entries that are done with it
-	holds []*target.Memory // to release then
+	until uint64       // entries that are done with it
+	holds target.Holds // to release then
 }
 
 // receive begins to receive from a peer. It owns the socket and the ring, also when it fails.
@@ -85,13 +85,9 @@ func (r *receiver) Close() error {
 		r.Tasks.Wait()
 		err := r.release()
 		for i := range r.batches {
-			for _, m := range r.batches[i].holds {
-				m.Release()
-			}
+			r.batches[i].holds.Release()
 		}
-		for _, m := range r.holds {
-			m.Release()
-		}
+		r.holds.Release()
 		return err
 	})
 }
@@ -151,15 +147,15 @@ func (r *receiver) apply(e *entry) error {
 			return err
 		}
 	}
-	if !m.Hold() {
-		return target.Gone(m)
+	done := r.begun.Load() == r.ended && len(r.holds) == 0
+	if err := r.holds.Add(m); err != nil {
+		return err
 	}
-	if host != nil && r.begun.Load() == r.ended && len(r.holds) == 0 {
-		defer m.Release()
+	if host != nil && done {
+		defer r.holds.Release()
 		r.ByHost(&e.Frame, m, host, r.ring.data[e.place:])
 		return nil
 	}
-	r.holds = append(r.holds, m)
 	place := dataAt + e.place
 	if placed(e.Kind) {
 		r.given += e.Length
@@ -195,7 +191,7 @@ func (r *receiver) end() error {
 	if err := r.Stream.Record(b.event); err != nil {
 		return err
 	}
-	b.until, b.holds, r.holds = r.taken, r.holds, b.holds[:0]
+	b.until, b.holds, r.holds = r.taken, r.holds, b.holds
 	r.given = 0
 	r.begun.Add(1)
 	return nil
@@ -208,10 +204,7 @@ func (r *receiver) reap() error {
 		if done, err := b.event.Query(); !done || err != nil {
 			return err
 		}
-		for _, m := range b.holds {
-			m.Release()
-		}
-		b.holds = b.holds[:0]
+		b.holds.Release()
 		r.copied = b.until
 		r.ended++
 	}

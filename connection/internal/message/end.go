@@ -30,7 +30,7 @@ type Half interface {
 	Tell(f *Frame, within time.Duration) error
 	// Watch ends the half if the peer is silent; see [End.Silent].
 	Watch(now time.Time)
-	// Close closes the half; see [End.Close].
+	// Close closes the half; see [End.CloseOnce].
 	Close() error
 }
 

@@ -54,6 +54,28 @@ func (m *Memory) Release() {
 	}
 }
 
+// Holds are memories that are held.
+type Holds []*Memory
+
+// Add holds a memory, unless it was withdrawn.
+//
+// Errors: a [Refusal].
+func (h *Holds) Add(m *Memory) error {
+	if !m.Hold() {
+		return Gone(m)
+	}
+	*h = append(*h, m)
+	return nil
+}
+
+// Release releases all.
+func (h *Holds) Release() {
+	for _, m := range *h {
+		m.Release()
+	}
+	*h = (*h)[:0]
+}
+
 // Withdraw waits until nobody holds the memory, and has nobody hold it again. It is called once.
 func (m *Memory) Withdraw() error {
 	m.mu.Lock()
