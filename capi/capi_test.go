@@ -47,7 +47,8 @@ var build = sync.OnceValues(func() ([]byte, error) {
 			return exec.Command("sh", "-c", `cp -P "$1"/libmscclgo.so* "$1/mscclgo.h" "$2"`, "sh", built, folder).CombinedOutput()
 		}
 	}
-	return exec.Command("../scripts/lib", folder, "-buildvcs=false").CombinedOutput()
+	// Packages without C are compiled as for the wheel, once for both.
+	return exec.Command("../scripts/lib", folder, "-buildvcs=false", "-trimpath").CombinedOutput()
 })
 
 // library builds the library.

@@ -846,7 +846,7 @@ func TestGroupAlone(t *testing.T) {
 				}
 				m.setTimeout(2 * time.Second)
 				if name == "crossed" { // long enough for both to come
-					m.setTimeout(10 * time.Second)
+					m.setTimeout(5 * time.Second)
 				}
 				rank := m.comm.Rank()
 				b, err := m.comm.Device().Alloc(4 * count)

@@ -501,7 +501,7 @@ func TestRailsAbsent(t *testing.T) {
 	t.Parallel()
 	const count = 1000
 	even, uneven := []int{0, 0, 1, 1}, []int{1, 0, 0, 0} // of the latter some ranks have no twins
-	for _, c := range []struct {
+	for i, c := range []struct {
 		kind  collective.Kind
 		hosts []int
 	}{
@@ -514,6 +514,9 @@ func TestRailsAbsent(t *testing.T) {
 	} {
 		kind, hosts := c.kind, c.hosts
 		for absent := range hosts {
+			if testing.Short() && (i/2+absent)%2 == 1 {
+				continue
+			}
 			t.Run(fmt.Sprint(kind, hosts, absent), func(t *testing.T) {
 				t.Parallel() // they wait
 				o := testgroup.Network(hosts...)
