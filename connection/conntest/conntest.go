@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -42,9 +43,6 @@ type Rank struct {
 	// rank's host and device do, and that an exchange always waits for the peer, so that there
 	// is no turn for it: both are so over InfiniBand.
 	Apart bool
-
-	// Slow asks for fewer rounds, as in an emulated machine, where each takes long.
-	Slow bool
 
 	// Hold, if not nil, keeps what Connection queues from being done, until
 	// release is called, which may be twice.
@@ -159,7 +157,7 @@ func (p *pair) back() *pair { return &pair{p.b, p.a} }
 
 // rounds returns how often a part does what it does n times as a rule.
 func (p *pair) rounds(n uint64) uint64 {
-	if p.a.Slow {
+	if testdev.Slow() {
 		return n / 5
 	}
 	return n

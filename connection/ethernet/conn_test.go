@@ -43,7 +43,7 @@ func TestConnection(t *testing.T) {
 				for i, l := range links {
 					made[i] = &conntest.Rank{
 						Registry: ranks[i].reg, Connection: l.Connection, Allocates: !v.reachable || v.tls || testdev.CUDA(),
-						Heard: l.d.heard, Hold: links[1-i].d.holdAcks, Kill: l.d.hangUp, Slow: testdev.Slow(),
+						Heard: l.d.heard, Hold: links[1-i].d.holdAcks, Kill: l.d.hangUp,
 					}
 				}
 				return made[0], made[1]

@@ -15,7 +15,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/conntest"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -32,7 +31,7 @@ func TestConnection(t *testing.T) {
 			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
 				a, b := newPair(t, o)
 				rank := func(s *side) *conntest.Rank {
-					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Allocates: o.NoAtomics, Waits: o.NoAtomics, Tears: soft, Apart: true, Slow: testdev.Slow(), Heard: s.d.heard, Kill: func() { s.d.Close() }}
+					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Allocates: o.NoAtomics, Waits: o.NoAtomics, Tears: soft, Apart: true, Heard: s.d.heard, Kill: func() { s.d.Close() }}
 				}
 				return rank(a), rank(b)
 			})
