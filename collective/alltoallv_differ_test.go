@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -42,6 +43,7 @@ var slotsThatDiffer = map[string]struct {
 // it at once, from an error that names both ranks, the call, and what each of them has, and no byte beside
 // the parts is written.
 func TestCountsDiffer(t *testing.T) {
+	testdev.Parallel(t)
 	for name, c := range map[string]differing{
 		"smaller":          {sends: 100, receives: 90, from: 0, to: 1, others: 5},
 		"larger":           {sends: 90, receives: 100, from: 1, to: 0, others: 5},

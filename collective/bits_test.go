@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 // floats are the types of floats that are added in float32.
@@ -37,6 +38,7 @@ var inRankOrder = map[collective.Kind][]string{
 // TestSameBits compares the bits of sums and averages by every algorithm that adds in the order of
 // the ranks with those of the host, which does so: for any count, grid, alignment and place.
 func TestSameBits(t *testing.T) {
+	testdev.Parallel(t)
 	detector.SkipKernels(t)
 	for i, f := range floats {
 		ranks := []int{4, 3, 6, 4, 3}[i] // more than four are served by other kernels

@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -417,6 +418,7 @@ func TestFullLane(t *testing.T) {
 
 // TestLargeGroups has messages of up to 64 MiB among many small ones, in the sizes that users get.
 func TestLargeGroups(t *testing.T) {
+	testdev.Parallel(t)
 	detector.SkipKernels(t)
 	for _, link := range []string{"other", NVLink} {
 		for _, ranks := range []int{2, 4} {
@@ -436,6 +438,7 @@ func TestLargeGroups(t *testing.T) {
 // TestGroupCounts plays schedules with all counts, of chunks and messages, just below where
 // flags repeat, and below where they wrap around.
 func TestGroupCounts(t *testing.T) {
+	testdev.Parallel(t)
 	const flags = 1 << 31
 	for _, start := range []uint64{flags - 2, 5*flags - 3, 1<<32 - 2, 1<<63 - 2, 1<<64 - 3} {
 		for _, link := range []string{"other", NVLink} {
@@ -944,7 +947,8 @@ func (m *groupMember) setTimeout(d time.Duration) {
 // TestFirstGroupOfSome has a rank that does not launch the first group of a runner: the error
 // names what would have made that unnecessary. Then some ranks launch it, and others load.
 func TestFirstGroupOfSome(t *testing.T) {
-	testgroup.Run(t, 3, communicator.Options{Timeout: 10 * time.Second}, groupTest(tinyGroups, "other", func(m *groupMember) error {
+	testdev.Parallel(t)
+	testgroup.Run(t, 3, communicator.Options{Timeout: 4 * time.Second}, groupTest(tinyGroups, "other", func(m *groupMember) error {
 		rank := m.comm.Rank()
 		if rank == 2 {
 			<-m.comm.Done()

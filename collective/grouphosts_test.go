@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -18,6 +19,7 @@ var groupsOfHosts = [][]int{{0, 1}, {0, 0, 1}, {0, 1, 2}, {0, 1, 1, 0}, {0, 1, 2
 
 // TestGroupsOnHosts plays random schedules of hundreds of messages, within hosts and between them.
 func TestGroupsOnHosts(t *testing.T) {
+	testdev.Parallel(t)
 	for _, link := range []string{"other", NVLink} {
 		runGroupsOnEach(t, groupsOfHosts, tinyGroups, link, func(m *groupMember) error {
 			if err := m.runner.LoadGroups(m.ctx); err != nil {
@@ -38,6 +40,7 @@ func TestGroupsOnHosts(t *testing.T) {
 // TestGroupsOverEach plays random schedules of hundreds of messages, and one of 1 MiB, among ranks
 // that reach each other over one transport that maps no memory, and over all.
 func TestGroupsOverEach(t *testing.T) {
+	testdev.Parallel(t)
 	for name, over := range map[string]registeredmem.Transports{
 		"SHM": registeredmem.SHM, "Ethernet": registeredmem.Ethernet, "InfiniBand": registeredmem.InfiniBand, "mixed": 0,
 	} {

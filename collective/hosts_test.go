@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -207,6 +208,7 @@ func TestLeastScratch(t *testing.T) {
 // TestOnHosts does the collectives of a root, and reduce-scatters, on ranks of several hosts: at
 // once and in pieces, of any alignment, in place and not, with roots on several hosts.
 func TestOnHosts(t *testing.T) {
+	testdev.Parallel(t)
 	reductions := []struct {
 		typ collective.Type
 		op  collective.Op
@@ -240,6 +242,7 @@ func TestOnHosts(t *testing.T) {
 // TestRails does all-gathers and broadcasts by the hierarchy, on one to four hosts: of a piece and of
 // several, of shares that some owners have none of, in place and not.
 func TestRails(t *testing.T) {
+	testdev.Parallel(t)
 	byHierarchy(t, []collective.Kind{collective.AllGather, collective.Broadcast}, 256<<10, 300_001)
 }
 
@@ -275,6 +278,7 @@ var hierarchies = []string{"hier", "hierRing", "hierTree"}
 // TestAllReduceOnHosts does all-reduces by each way between hosts, on up to seven hosts, of which
 // some have two children in a tree, one or none.
 func TestAllReduceOnHosts(t *testing.T) {
+	testdev.Parallel(t)
 	for _, hosts := range append(slices.Clone(groupsOnHosts), []int{0, 1, 2, 3, 4, 5, 6}) {
 		for _, algorithm := range hierarchies {
 			t.Run(fmt.Sprint(hosts, algorithm), func(t *testing.T) {

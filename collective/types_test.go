@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/elements"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -18,6 +19,7 @@ import (
 // each operation has floats and integers, and in a short run the one that TestEveryType gives it;
 // package devicecode tests all pairs.
 func TestTypes(t *testing.T) {
+	testdev.Parallel(t)
 	for i, typ := range collective.Types() {
 		ranks := 1 + (i+1)%4
 		t.Run(fmt.Sprintf("%v/ranks=%d", typ, ranks), func(t *testing.T) {

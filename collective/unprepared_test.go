@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -285,6 +286,7 @@ func TestTuningThreads(t *testing.T) {
 // TestUnprepared does calls on any buffer by each algorithm, in pieces and at once, and
 // finds what prepared operations leave, bit by bit.
 func TestUnprepared(t *testing.T) {
+	testdev.Parallel(t)
 	for ranks := 1; ranks <= 4; ranks++ {
 		for _, kind := range collective.Kinds() {
 			for _, algorithm := range kind.Algorithms() {

@@ -329,7 +329,7 @@ func TestUseAfterClose(t *testing.T) {
 // TestContextEnds has rank 1 give a collective call up. What follows does not
 // pair its next call with the one that the other makes good.
 func TestContextEnds(t *testing.T) {
-	comms := group(t, 2, communicator.Options{Timeout: 5 * time.Second})
+	comms := group(t, 2, communicator.Options{Timeout: 3 * time.Second})
 	share := func(ctx context.Context, rank int) error {
 		_, err := comms[rank].Share(ctx, upload(t, comms[rank].Device(), 0, 64))
 		return err

@@ -89,9 +89,9 @@ func Apart(t testing.TB, n int) {
 
 // Parallel lets a test run beside others, as testing.T's does, on emulated devices. On a
 // GPU it does nothing: what a test loads or frees there may wait for the kernels of others,
-// which may wait until their deadline.
+// which may wait until their deadline. An emulated machine is slow enough without.
 func Parallel(t *testing.T) {
-	if !CUDA() {
+	if !CUDA() && !Slow() {
 		t.Parallel()
 	}
 }
