@@ -133,7 +133,7 @@ func TestPackets(t *testing.T) {
 	steps := uint64(0)
 	schedules := 67 * len(explore.Schedulers)
 	if testing.Short() {
-		schedules = 8 * len(explore.Schedulers)
+		schedules = 4 * len(explore.Schedulers)
 	}
 	for _, p := range plans(number(t, fewer(schedules))) {
 		o, err := run(t, p, 2, packetRank(calls))

@@ -172,6 +172,9 @@ func TestSizes(t *testing.T) {
 func TestSoak(t *testing.T) {
 	soak := func(ctx context.Context, comm *communicator.Communicator) error {
 		cfg := SoakConfig{Collectives: collective.Kinds(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
+		if testing.Short() {
+			cfg.For = time.Second
+		}
 		calls, err := Soak(ctx, comm, cfg, func(string) {})
 		if comm.Rank() == 0 {
 			t.Logf("%d calls", calls)
