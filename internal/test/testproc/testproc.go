@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -46,6 +47,9 @@ func withCache(m *testing.M) int {
 	}
 	defer remove()
 	cacheFolder = dir
+	if signal.Ignored(os.Interrupt) { // as in a shell's background job: what it starts would ignore it too
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	return m.Run()
 }
 
