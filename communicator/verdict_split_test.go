@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 // apart is by how much waits of one group begin before those of another, so that their deadlines
@@ -158,6 +159,7 @@ func TestMissingSignalAmongGroups(t *testing.T) {
 			outer: verdict{1, []string{"rank 1 did not come: rank 2 has waited", ", in a part of the group; no kernel there waits for another rank"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			testdev.Parallel(t) // they mostly wait
 			p := newParted(t, c.colors, c.keys)
 			if err := c.begin(t, p); err != nil {
 				t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 
 // verdictTimeout is that of waits that shall fail: long enough for all kernels to have
 // begun on a loaded machine.
-const verdictTimeout = 3 * time.Second
+const verdictTimeout = 4 * time.Second
 
 // culprits returns the errors of all ranks once the group has failed and the workers'
 // kernels have ended.
