@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo lib install uninstall wheel test test-long test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives bench-machine clean need
+.PHONY: help demo lib install uninstall wheel release test test-long test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives bench-machine clean need
 
 # go-nvml calls functions that later versions of NVML deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -35,6 +35,9 @@ uninstall: ## remove what install has installed
 
 wheel: need ## build the wheel of the Python package for glibc 2.28 or later into build/python/
 	scripts/wheel build/python
+
+release: need ## make all artifacts of this version, for x86-64 and arm64, into build/release/
+	scripts/release
 
 test: need ## vet and test all packages; list what was skipped and why
 	scripts/test -short

@@ -2,6 +2,7 @@ package devicecode
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -70,7 +71,11 @@ func TestCacheOfOthers(t *testing.T) {
 		if what == "is of another user" && os.Geteuid() != 0 {
 			continue // only root can give files away
 		}
-		if err := alter(); err != nil {
+		err := alter()
+		if what == "is of another user" && errors.Is(err, unix.EINVAL) {
+			continue // a namespace in which there is no other user
+		}
+		if err != nil {
 			t.Fatal(what, err)
 		}
 		before := runs()

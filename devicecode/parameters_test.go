@@ -182,7 +182,7 @@ func testEnums(t *testing.T, arch string, o Options) {
 enum class U8 : uint8_t { A }; enum class U16 : unsigned short { A }; enum class U32 : unsigned { A }; enum class U64 : uint64_t { A = 1ull << 63 };
 enum class I8 : signed char { A }; enum class I16 : short { A }; enum class I32 { A }; enum class I64 : long long { A = -1 };
 enum Plain { kA }; enum Negative { kB = -1 }; enum Large { kC = 1ull << 32 }; enum Fixed : unsigned char { kD };
-enum class Switch : bool { kOff }; enum class Letter : char { A }; namespace inner { typedef uint16_t word; enum class Named : const word { A }; }
+enum class Switch : bool { kOff }; enum class Letter : signed char { A }; namespace inner { typedef uint16_t word; enum class Named : const word { A }; }
 enum class Upper8 : uint8_t { A, B = 128 }; enum class Upper32 : uint32_t { A = ~0u }; enum class Lower : signed char { A, B = -128 };
 struct Outer { enum class Inner : uint8_t { A } in[2]; };
 extern "C" __global__ void enums(U8 a, U16 b, U32 c, U64 d, I8 e, I16 f, I32 g, const I64 h, Plain i, Negative j, Large k, Fixed l,

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -22,7 +23,7 @@ var fakeSource []byte
 // buildFake compiles testdata/driver.c into a library that the loader can open.
 func buildFake(t *testing.T, flags ...string) string {
 	t.Helper()
-	compiler, err := exec.LookPath("cc")
+	compiler, err := exec.LookPath(cmp.Or(os.Getenv("CC"), "cc"))
 	if err != nil {
 		t.Skip("no C compiler to build a fake driver with:", err)
 	}

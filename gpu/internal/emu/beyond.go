@@ -85,7 +85,7 @@ func (d *device) beside(access C.fault_access) string {
 	if access.at == 0 {
 		return ""
 	}
-	kind, at := [...]string{"access", "read", "write"}[access.kind], uint64(access.at)
+	kind, at := [...]string{"an access", "a read", "a write"}[access.kind], uint64(access.at)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(d.table, at, compareBase)
@@ -93,13 +93,13 @@ func (d *device) beside(access C.fault_access) string {
 		m := d.table[i-1]
 		about, size := d.about(m)
 		if behind := at - (m.base + size); behind < guardBytes {
-			return fmt.Sprintf(": a %s %d bytes behind the %d bytes of %s", kind, behind, size, about)
+			return fmt.Sprintf(": %s %d bytes behind the %d bytes of %s", kind, behind, size, about)
 		}
 	}
 	if i < len(d.table) {
 		about, size := d.about(d.table[i])
 		if before := d.table[i].base - at; before <= guardBytes {
-			return fmt.Sprintf(": a %s %d bytes before the %d bytes of %s", kind, before, size, about)
+			return fmt.Sprintf(": %s %d bytes before the %d bytes of %s", kind, before, size, about)
 		}
 	}
 	return ""

@@ -158,10 +158,10 @@ static atomic_int guards;
 
 // guard makes the lowest page of a stack fault and returns how many mapped guards that
 // took. Before Linux 6.13 a guard takes two mappings, of which a process may have 65530,
-// so stacks beyond a number have no guard there.
+// so stacks beyond a number have no guard there. QEMU's user mode says yes to any advice, and follows none.
 static int guard(void* bottom) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  if (madvise(bottom, page, MADV_GUARD_INSTALL) == 0) return 0;
+  if (madvise(bottom, page, -1) && madvise(bottom, page, MADV_GUARD_INSTALL) == 0) return 0;
   if (atomic_fetch_add(&guards, 1) < MAPPED_GUARDS && mprotect(bottom, page, PROT_NONE) == 0) return 1;
   atomic_fetch_sub(&guards, 1);
   return 0;

@@ -32,6 +32,19 @@ enum { SIGNALS = sizeof(signals) / sizeof(*signals), SIGNAL_STACK_BYTES = 64 * 1
 
 static struct sigaction before[SIGNALS];
 
+#if defined(__aarch64__)
+// syndrome returns the kind of access that the kernel tells of, or 0. QEMU's user mode before 10 tells
+// nothing.
+static int syndrome(const ucontext_t* c) {
+  const unsigned char* at = c->uc_mcontext.__reserved;
+  const struct esr_context* record = (const void*)at;
+  for (; record->head.magic && record->head.size; record = (const void*)(at += record->head.size)) {
+    if (record->head.magic == ESR_MAGIC) return record->esr & 1 << 6 ? 2 : 1;
+  }
+  return 0;
+}
+#endif
+
 // note keeps what fault_last returns. A stack that is not the running fiber's, or has overflowed, is not
 // looked at.
 static void note(int number, const siginfo_t* info, const ucontext_t* c) {
@@ -47,7 +60,7 @@ static void note(int number, const siginfo_t* info, const ucontext_t* c) {
 #elif defined(__aarch64__)
   here.code = c->uc_mcontext.pc + 1;
   here.back = c->uc_mcontext.regs[30];
-  const int write = 0;
+  const int write = syndrome(c);
 #else
   (void)c;
   const int write = 0;
