@@ -354,7 +354,9 @@ func (s *socket) word(f *message.Frame, m *target.Memory, host []byte) error {
 			return err
 		}
 	} else {
-		s.settle() // the stream may have stores to do there
+		if f.Kind != message.Update {
+			s.settle() // the stream may have stores to do there
+		}
 		if !m.Hold() {
 			return target.Gone(m)
 		}

@@ -69,17 +69,24 @@ type Frame struct {
 	Total   uint64 // bytes of the operation's frames together
 }
 
+// first returns the first word.
+func (f *Frame) first() uint64 {
+	return frameVersion | uint64(f.Kind)<<8 | uint64(f.Reason)<<16 | uint64(f.Refused)<<24 | uint64(f.Memory)<<32
+}
+
 // Words returns the head.
 func (f *Frame) Words() [FrameWords]uint64 {
-	first := frameVersion | uint64(f.Kind)<<8 | uint64(f.Reason)<<16 | uint64(f.Refused)<<24 | uint64(f.Memory)<<32
-	return [FrameWords]uint64{first, f.Op, f.Offset, f.Length, f.Total}
+	return [FrameWords]uint64{f.first(), f.Op, f.Offset, f.Length, f.Total}
 }
 
 // Encode stores the head in FrameSize bytes.
 func (f *Frame) Encode(b []byte) {
-	for i, w := range f.Words() {
-		binary.LittleEndian.PutUint64(b[8*i:], w)
-	}
+	_ = b[FrameSize-1]
+	binary.LittleEndian.PutUint64(b, f.first())
+	binary.LittleEndian.PutUint64(b[8:], f.Op)
+	binary.LittleEndian.PutUint64(b[16:], f.Offset)
+	binary.LittleEndian.PutUint64(b[24:], f.Length)
+	binary.LittleEndian.PutUint64(b[32:], f.Total)
 }
 
 // Bytes returns the head.
@@ -89,76 +96,80 @@ func (f *Frame) Bytes() []byte {
 	return b
 }
 
-// Decode is DecodeWords of a head of bytes.
-func Decode(b []byte) (Frame, error) {
+// Decode returns the frame of a head of bytes; see DecodeWords.
+func Decode(b []byte) (f Frame, err error) {
 	if len(b) != FrameSize {
-		return Frame{}, fmt.Errorf("a frame's head of %d bytes, it has %d", len(b), FrameSize)
+		return f, fmt.Errorf("a frame's head of %d bytes, it has %d", len(b), FrameSize)
 	}
-	var w [FrameWords]uint64
-	for i := range w {
-		w[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return DecodeWords(w)
+	word := binary.LittleEndian.Uint64
+	err = f.set(word(b), word(b[8:]), word(b[16:]), word(b[24:]), word(b[32:]))
+	return f, err
 }
 
-// DecodeWords checks all that can be checked without the memory.
-func DecodeWords(w [FrameWords]uint64) (Frame, error) {
-	if v := uint8(w[0]); v != frameVersion {
-		return Frame{}, fmt.Errorf("a frame of version %d, this build reads version %d", v, frameVersion)
+// DecodeWords returns the frame of a head. It checks all that can be checked without the memory.
+func DecodeWords(w [FrameWords]uint64) (f Frame, err error) {
+	err = f.set(w[0], w[1], w[2], w[3], w[4])
+	return f, err
+}
+
+// set makes f the frame of a head, which it checks.
+func (f *Frame) set(first, op, offset, length, total uint64) error {
+	if v := uint8(first); v != frameVersion {
+		return fmt.Errorf("a frame of version %d, this build reads version %d", v, frameVersion)
 	}
-	f := Frame{
-		Kind: Kind(w[0] >> 8), Reason: target.Reason(w[0] >> 16), Refused: Kind(w[0] >> 24), Memory: uint32(w[0] >> 32),
-		Op: w[1], Offset: w[2], Length: w[3], Total: w[4],
+	*f = Frame{
+		Kind: Kind(first >> 8), Reason: target.Reason(first >> 16), Refused: Kind(first >> 24), Memory: uint32(first >> 32),
+		Op: op, Offset: offset, Length: length, Total: total,
 	}
 	kind := f.Kind
 	switch {
 	case kind == Refuse && f.Reason == target.Protocol:
-		return f, nil // of a frame that makes no sense
+		return nil // of a frame that makes no sense
 	case kind == Refuse:
 		if kind = f.Refused; !f.Reason.Valid() || !kind.Operation() && kind != Answer {
-			return f, fmt.Errorf("a refusal of a frame of kind %d with reason %d", f.Refused, f.Reason)
+			return fmt.Errorf("a refusal of a frame of kind %d with reason %d", f.Refused, f.Reason)
 		}
 	case uint8(f.Reason)|uint8(f.Refused) != 0:
-		return f, errors.New("a frame with bits set that must be zero")
+		return errors.New("a frame with bits set that must be zero")
 	}
 	rest := f.Offset | f.Length | f.Total
 	switch kind {
 	case Data:
 		if f.Length == 0 || f.Length > f.Total {
-			return f, fmt.Errorf("a frame of %d bytes in a write of %d", f.Length, f.Total)
+			return fmt.Errorf("a frame of %d bytes in a write of %d", f.Length, f.Total)
 		}
 	case Read:
 		if f.Length == 0 || f.Length != f.Total {
-			return f, fmt.Errorf("a read of %d bytes and of %d", f.Length, f.Total)
+			return fmt.Errorf("a read of %d bytes and of %d", f.Length, f.Total)
 		}
 	case Answer:
 		if f.Memory != 0 || f.Length == 0 || f.Length > f.Total || f.Offset > f.Total-f.Length {
-			return f, fmt.Errorf("an answer of %d bytes at %d of %d from memory %d", f.Length, f.Offset, f.Total, f.Memory)
+			return fmt.Errorf("an answer of %d bytes at %d of %d from memory %d", f.Length, f.Offset, f.Total, f.Memory)
 		}
 	case Update:
 		if f.Total < f.Length {
-			return f, fmt.Errorf("an update from %d down to %d", f.Length, f.Total)
+			return fmt.Errorf("an update from %d down to %d", f.Length, f.Total)
 		}
 	case Add, Exchange:
 		if f.Length != 8 {
-			return f, fmt.Errorf("an operation on a word of %d bytes", f.Length)
+			return fmt.Errorf("an operation on a word of %d bytes", f.Length)
 		}
 	case Ack, Bye:
 		if uint64(f.Memory)|rest != 0 {
-			return f, errors.New("an acknowledgement with fields set that must be zero")
+			return errors.New("an acknowledgement with fields set that must be zero")
 		}
 	case Gone:
 		if f.Op|rest != 0 {
-			return f, errors.New("a withdrawal with fields set that must be zero")
+			return errors.New("a withdrawal with fields set that must be zero")
 		}
 	case Broke, Failed, Wake:
 		if uint64(f.Memory)|f.Op|rest != 0 {
-			return f, errors.New("news with fields set that must be zero")
+			return errors.New("news with fields set that must be zero")
 		}
 	default:
-		return f, fmt.Errorf("a frame of unknown kind %d", f.Kind)
+		return fmt.Errorf("a frame of unknown kind %d", f.Kind)
 	}
-	return f, nil
+	return nil
 }
 
 // Size returns how many bytes of the memory a frame changes or reads.
