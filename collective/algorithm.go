@@ -74,7 +74,6 @@ const boundedThreads = 512
 type launchable struct {
 	kernel *gpu.Kernel
 	fit    int
-	stores *gpu.Kernel // that goes first, if there is one; see storesOf
 }
 
 // prepare returns the launch of a call that was checked, on its memories. The caller holds mu. Collective the first time

@@ -63,8 +63,7 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 // prepareV is PrepareAllToAllV for an operation, which may be of a group before. The caller holds mu.
 func (o *Operation) prepareV(ctx context.Context, c *AllToAllV) error {
 	r := o.runner
-	spans, err := r.spansOf(prepareV, c)
-	var l launch
+	messages, sides, err := r.messagesOf(prepareV, c)
 	mine := proposal{o.validity != nil, o.number}
 	if !mine.carried {
 		mine.number = r.preparedV + 1
@@ -77,7 +76,7 @@ func (o *Operation) prepareV(ctx context.Context, c *AllToAllV) error {
 		}
 		return r.matching(texts)
 	}, func(ctx context.Context) (err error) {
-		if l, err = r.launchCounts(ctx, spans, c.Overlap); err != nil {
+		if err = r.groups.load(ctx, r); err != nil {
 			return wrap(r.comm, prepareV, err)
 		}
 		before := r.preparedV
@@ -87,80 +86,94 @@ func (o *Operation) prepareV(ctx context.Context, c *AllToAllV) error {
 	}); err != nil {
 		return err
 	}
+	// Graphs are right as long as this launch is the same, and the places of large messages, which each launch looks up.
+	example := &Group{runner: r, messages: messages, ofAll: true, waits: !c.Overlap, unplaced: true}
+	t, err := example.sorted()
+	if err != nil {
+		return err
+	}
+	l := r.groups.launch(r, t, r.groups.blocks, r.groups.sizes.blocks, r.groups.sizes.threads)
+	r.groups.empty()
+	o.exchange = &Group{runner: r, messages: messages, ofAll: true, waits: !c.Overlap}
 	description := fmt.Sprintf("all-to-all with counts, number %d of those prepared", o.number)
-	o.ready(l, slotsChoice, "collective: launch "+c.String(), description, nil, []side{{c.In, spans.sends.end()}, {c.Out, spans.receives.end()}})
+	o.ready(l, Choice{throughSlots.name, 0, r.groups.sizes.threads}, "collective: launch "+c.String(), description, nil, sides)
 	return nil
 }
 
-// spansOf returns a call's parts in bytes, or the error of an invalid call.
-func (r *Runner) spansOf(op string, c *AllToAllV) (all spansBetween, err error) {
-	ranks := r.comm.Size()
-	invalid := func(peer int, format string, args ...any) error {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.comm.Rank(), peer)
+// exchangeParts queues the messages of an all-to-all with counts. The caller holds mu.
+func (r *Runner) exchangeParts(s *gpu.Stream, call orderedCall, g *Group) error {
+	defer r.groups.empty()
+	t, err := g.sorted()
+	if err != nil {
+		return err
+	}
+	return r.groups.do(r, s, &call, t)
+}
+
+// messagesOf returns a call's messages, of which there is one to each other rank and one from each, so that both
+// know of every part; and what it uses of the buffers. Or it returns the error of an invalid call.
+func (r *Runner) messagesOf(op string, c *AllToAllV) (all []message, sides []side, err error) {
+	ranks, rank := r.comm.Size(), r.comm.Rank()
+	invalid := func(peer int, format string, args ...any) ([]message, []side, error) {
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(rank, peer)
 	}
 	switch {
 	case !c.Type.valid():
-		return all, invalid(mscclgo.NoRank, "there is no element %v", c.Type)
+		return invalid(mscclgo.NoRank, "there is no element %v", c.Type)
 	case len(c.Sends) != ranks || len(c.Receives) != ranks:
-		return all, invalid(mscclgo.NoRank, "there are %d parts to send and %d to receive, for %d ranks", len(c.Sends), len(c.Receives), ranks)
-	case c.Sends[r.comm.Rank()].Count != c.Receives[r.comm.Rank()].Count:
-		return all, invalid(r.comm.Rank(), "it sends %d elements to itself and receives %d", c.Sends[r.comm.Rank()].Count, c.Receives[r.comm.Rank()].Count)
+		return invalid(mscclgo.NoRank, "there are %d parts to send and %d to receive, for %d ranks", len(c.Sends), len(c.Receives), ranks)
+	case c.Sends[rank].Count != c.Receives[rank].Count:
+		return invalid(rank, "it sends %d elements to itself and receives %d", c.Sends[rank].Count, c.Receives[rank].Count)
 	}
-	sends, receives := make(spans, ranks), make(spans, ranks)
-	all = spansBetween{c.In, c.Out, sends, receives, c.Type}
 	var extents []extent
-	for i, side := range []struct {
+	var own gpu.Ptr // of the part for itself, in In
+	size := uint64(c.Type.Size())
+	for i, x := range []struct {
 		what  string
 		b     *gpu.Buffer
 		parts []Part
-		spans spans
-	}{{"to send", c.In, c.Sends, sends}, {"to receive", c.Out, c.Receives, receives}} {
-		size, room := uint64(c.Type.Size()), uint64(0)
-		if side.b != nil {
-			room = side.b.Size() / size
+	}{{"to send", c.In, c.Sends}, {"to receive", c.Out, c.Receives}} {
+		room, end := uint64(0), uint64(0)
+		if x.b != nil {
+			room = x.b.Size() / size
 		}
-		for peer, p := range side.parts {
-			if p.Count == 0 {
-				continue
+		for peer, p := range x.parts {
+			m := message{count: p.Count, typ: c.Type, peer: peer, receives: i == 1}
+			if p.Count > 0 {
+				if p.Count > room || p.At > room-p.Count || p.Count >= mostMessage/size {
+					return invalid(peer, "the part %s, %d elements from %d on, is not inside a buffer of %d elements", x.what, p.Count, p.At, room)
+				}
+				end = max(end, (p.At+p.Count)*size)
+				m.address = x.b.Ptr() + gpu.Ptr(p.At*size)
 			}
-			if p.Count > room || p.At > room-p.Count || p.Count > mostPart/size {
-				return all, invalid(peer, "the part %s, %d elements from %d on, is not inside a buffer of %d elements", side.what, p.Count, p.At, room)
+			inPlace := peer == rank && i == 1 && m.address == own
+			if peer == rank && i == 0 {
+				own = m.address
 			}
-			side.spans[peer].At, side.spans[peer].Bytes = p.At*size, p.Count*size
-		}
-		if end := side.spans.end(); end > 0 {
-			if _, err := side.b.Slice(0, end); err != nil { // of a buffer that is open
-				return all, invalid(mscclgo.NoRank, "%w", err)
+			if p.Count > 0 {
+				extents = append(extents, extent{m.address, m.bytes(), i == 1 && !inPlace, peer})
 			}
-		}
-		for peer, part := range side.spans {
-			if part.Bytes > 0 {
-				at := side.b.Ptr() + gpu.Ptr(part.At)
-				inPlace := peer == r.comm.Rank() && at == c.In.Ptr()+gpu.Ptr(sends[peer].At)
-				extents = append(extents, extent{at, part.Bytes, i == 1 && !inPlace, peer})
+			if peer != rank || p.Count > 0 {
+				all = append(all, m)
 			}
 		}
+		if end > 0 {
+			if _, err := x.b.Slice(0, end); err != nil { // of a buffer that is open
+				return invalid(mscclgo.NoRank, "%w", err)
+			}
+		}
+		sides = append(sides, side{x.b, end})
 	}
 	switch a, b := overlapping(extents); {
 	case b == nil:
-		return all, nil
+		return all, sides, nil
 	case a.writes && b.writes:
-		return all, invalid(b.of, "the part to receive overlaps with the part of rank %d", a.of)
+		return invalid(b.of, "the part to receive overlaps with the part of rank %d", a.of)
 	case a.writes:
-		return all, invalid(b.of, "the part to send overlaps with the one to receive from rank %d", a.of)
+		return invalid(b.of, "the part to send overlaps with the one to receive from rank %d", a.of)
 	default:
-		return all, invalid(a.of, "the part to send overlaps with the one to receive from rank %d", b.of)
+		return invalid(a.of, "the part to send overlaps with the one to receive from rank %d", b.of)
 	}
-}
-
-// end returns where the last part ends.
-func (s spans) end() (end uint64) {
-	for _, part := range s {
-		if part.Bytes > 0 {
-			end = max(end, part.At+part.Bytes)
-		}
-	}
-	return end
 }
 
 // counts is what the ranks compare: the type, and the counts to and from each rank.
@@ -204,9 +217,9 @@ func (r *Runner) matching(texts []string) error {
 // receiveCounts[p] elements from it into out. Both lie in rank order, without gaps. What
 // rank r sends to rank p must be as much as rank p receives from rank r, of the same type: where
 // it is not, the group fails at once with an error of kind ErrInvalid that names both ranks, what
-// each of them has, and the call, and nothing but what is received may be written. Such calls are
-// numbered by runner, "by slots", together with the gathers and scatters of that algorithm. A buffer
-// of which nothing is used may be nil. See [Runner.AllReduce].
+// each of them has, and the number of the message between them, and nothing but what is received may be written.
+// Messages of groups are numbered together with the parts. A buffer of which nothing is used may be nil. Parts are
+// moved as the messages of a [Group] are. See [Runner.AllReduce].
 func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, receiveCounts []uint64, t Type) error {
 	c := AllToAllV{Type: t, In: in, Out: out, Overlap: true}
 	var err error
@@ -221,39 +234,23 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err != nil {
 		return r.invalidUse(op, "%w", err)
 	}
-	spans, err := r.spansOf(op, &c)
+	messages, sides, err := r.messagesOf(op, &c)
 	if err != nil {
 		return err
 	}
-	sides := []side{{in, spans.sends.end()}, {out, spans.receives.end()}}
 	if err := r.checkSides(s, op, sides); err != nil {
 		return err
 	}
-	description := "all-to-all with counts of " + t.String() + r.name
-	first := r.planOf(planKey{kind: withCounts}) == nil
-	if first {
-		err = r.first(context.Background(), s, "call of Runner.AllToAllV", "", description, r.loadCounts)
+	call := orderedCall{op: op, description: "all-to-all with counts of " + t.String() + r.name, matched: !r.groups.loaded(), uses: []use{r}, sides: sides}
+	if call.matched {
+		err = r.first(context.Background(), s, "call of Runner.AllToAllV", ", or call Runner.LoadGroups", call.description, func(ctx context.Context) error {
+			return r.groups.load(ctx, r)
+		})
 	}
-	var l launch
 	if err == nil {
-		l, err = r.launchCounts(context.Background(), spans, true)
+		err = r.exchangeParts(s, call, &Group{runner: r, messages: messages, ofAll: true})
 	}
-	if err != nil {
-		return wrap(r.comm, op, err)
-	}
-	uses := r.plans[planKey{kind: withCounts}].uses
-	return r.order.do(s, &orderedCall{op, description, first, uses, sides, l.queue})
-}
-
-// loadCounts makes the plan of all-to-alls with counts. The caller holds mu. Collective if there is none.
-func (r *Runner) loadCounts(ctx context.Context) error {
-	all := slices.Repeat(spans{{Bytes: mostPart}}, r.comm.Size())
-	l, err := r.launchCounts(ctx, spansBetween{gpu.Ptr(0), gpu.Ptr(0), all, all, U8}, true)
-	if err != nil {
-		return err
-	}
-	r.keepPlan(planKey{kind: withCounts}, &plan{r: r, first: callKey{kind: withCounts}}, printOf(l, r.slotSizes, r.link, r.name))
-	return nil
+	return wrap(r.comm, op, err)
 }
 
 // inARow returns parts of so many elements, without gaps.

@@ -31,12 +31,12 @@ type differing struct {
 var slotsThatDiffer = map[string]struct {
 	ranks int
 	link  string
-	sizes slotSizes
+	sizes groupSizes
 }{
-	"LL16":      {2, "other", defaultSlotSizes},
-	"LL128":     {3, NVLink, defaultSlotSizes},
-	"slots":     {2, NVLink, slotSizes{streams: 9, slot: 1024, small: 900, tiny: 300}},
-	"few slots": {4, "other", slotSizes{streams: 4, slot: 128}},
+	"LL16":      {2, "other", defaultGroupSizes},
+	"LL128":     {3, NVLink, defaultGroupSizes},
+	"slots":     {2, NVLink, tinyGroups},
+	"few slots": {4, "other", unpackedGroups},
 }
 
 // TestCountsDiffer has one rank that does not receive what another sends to it: all learn of
@@ -63,7 +63,7 @@ func TestCountsDiffer(t *testing.T) {
 			for how, s := range slotsThatDiffer {
 				t.Run(how, func(t *testing.T) {
 					testgroup.Run(t, s.ranks, communicator.Options{Timeout: time.Minute, Scratch: 256 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
-						return c.run(ctx, comm, Options{}, func(runner *Runner) { runner.link, runner.slotSizes = s.link, s.sizes })
+						return c.run(ctx, comm, Options{}, func(runner *Runner) { runner.link, runner.groups.sizes = s.link, s.sizes })
 					})
 				})
 			}
@@ -152,15 +152,11 @@ func (c differing) found(r *Runner, s *gpu.Stream) error {
 			all := AllToAllV{Type: typ, In: in, Out: out}
 			all.Sends, _ = inARow(sends)
 			all.Receives, _ = inARow(receives)
-			spans, err := r.spansOf("", &all)
+			messages, _, err := r.messagesOf("", &all)
 			if err != nil {
 				return err
 			}
-			l, err := r.launchCounts(context.Background(), spans, true)
-			if err != nil {
-				return err
-			}
-			return l.queue(s)
+			return r.exchangeParts(s, orderedCall{}, &Group{runner: r, messages: messages, ofAll: true})
 		}
 	}
 	if c.graph {
@@ -183,9 +179,9 @@ func (c differing) found(r *Runner, s *gpu.Stream) error {
 	if took := time.Since(begun); took > 30*time.Second {
 		return fmt.Errorf("rank %d: it took %v", rank, took)
 	}
-	want := []string{fmt.Sprintf("rank %d sends %d f32 to rank %d, which receives %d %v, in call 3", c.from, c.sends, c.to, c.receives, c.typ)}
+	want := []string{fmt.Sprintf("rank %d sends %d f32 to rank %d, which receives %d %v (message 2 from rank %d)", c.from, c.sends, c.to, c.receives, c.typ, c.from)}
 	if c.typ != F32 { // which other pairs may tell first
-		want = []string{" f32", " " + c.typ.String(), "in call 3 by slots"}
+		want = []string{" f32", " " + c.typ.String(), "(message 2 from rank "}
 	}
 	for _, w := range want {
 		if !strings.Contains(comm.Err().Error(), w) {

@@ -22,31 +22,42 @@ import (
 // with many streams, of large slots and of small ones that are used again and again. No
 // byte beside the parts may change.
 func TestAllToAllV(t *testing.T) {
-	for name, sizes := range map[string]slotSizes{
-		"default":   defaultSlotSizes,
-		"small":     {streams: 9, slot: 1024, small: 900, tiny: 300},
-		"no packet": {streams: 3, slot: 128},
-		"of 256":    {streams: 1, slot: defaultSlotSizes.fitting(256).slot},
+	for name, sizes := range map[string]groupSizes{
+		"default":   defaultGroupSizes,
+		"small":     tinyGroups,
+		"no packet": unpackedGroups,
+		"of 256":    oneLane(defaultGroupSizes.fitting(256, 0)),
 	} {
 		for _, ranks := range []int{1, 2, 3, 4} {
 			t.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(t *testing.T) {
 				testgroup.Run(t, ranks, communicator.Options{Scratch: 256 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
-					return withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
-						runner.slotSizes = sizes
-						for _, link := range []string{"other", NVLink} {
-							runner.link = link
+					for _, link := range []string{"other", NVLink} {
+						if err := withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
+							runner.groups.sizes, runner.link = sizes, link
 							for round := range uint64(4) {
 								if err := exchangeOnce(ctx, runner, stream, round); err != nil {
 									return fmt.Errorf("%s, round %d: %w", link, round, err)
 								}
 							}
+							return nil
+						}); err != nil {
+							return err
 						}
-						return nil
-					})
+					}
+					return nil
 				})
 			})
 		}
 	}
+}
+
+// unpackedGroups have few lanes of small slots, and no packets.
+var unpackedGroups = groupSizes{lanes: 6, keeps: 2, ofAll: 3, slot: 128, packetSlot: 2048, leastPacked: 512, least: 256, post: 1040, large: 2000, piece: 256, long: 2500, blocks: 3, threads: 64}
+
+// oneLane returns sizes with one lane for each pair of ranks.
+func oneLane(s groupSizes) groupSizes {
+	s.lanes, s.ofAll = 1, 1
+	return s
 }
 
 // withRunner calls f with a runner and a stream, which it closes if f returns nil.
@@ -245,7 +256,7 @@ func aCallLater(ctx context.Context, comm *communicator.Communicator) error {
 				return err
 			}
 		}
-		if err := comm.Synchronize(ctx, stream); comm.Rank() == 1 && !saysOfRank0(err, "rank 0 sends 0 f32 to rank 1, which receives 1 f32, in call 1 by slots") {
+		if err := comm.Synchronize(ctx, stream); comm.Rank() == 1 && !saysOfRank0(err, "rank 0 sends 0 f32 to rank 1, which receives 1 f32 (message 0 from rank 0)") {
 			return fmt.Errorf("what comes a call later: %v", err)
 		}
 		<-comm.Done()
@@ -275,7 +286,7 @@ func unequalCounts(ctx context.Context, comm *communicator.Communicator, count u
 		}
 		// Rank 0 may have all that it expects before the group fails.
 		err := comm.Synchronize(ctx, stream)
-		want := fmt.Sprintf("rank 0 sends %d f32 to rank 1, which receives %d f32, in call 1 by slots", count, count-1)
+		want := fmt.Sprintf("rank 0 sends %d f32 to rank 1, which receives %d f32 (message 0 from rank 0)", count, count-1)
 		if comm.Rank() == 1 && !saysOfRank0(err, want) {
 			return fmt.Errorf("a count that differs: %v", err)
 		}

@@ -54,6 +54,9 @@ import (
 type Group struct {
 	runner   *Runner
 	messages []message
+	ofAll    bool   // it is of a call that all ranks make
+	unplaced bool   // large messages are not stored where they belong
+	waits    bool   // its kernel begins when the kernel before has ended
 	name     string // of the last launch, which had so many messages
 	named    int
 }
@@ -62,6 +65,7 @@ type Group struct {
 type message struct {
 	stream   *gpu.Stream
 	buffer   *gpu.Buffer
+	address  gpu.Ptr // where the message is if it has no buffer
 	count    uint64
 	typ      Type
 	peer     int
@@ -72,6 +76,13 @@ type message struct {
 const mostMessage = 1 << 38
 
 func (m *message) bytes() uint64 { return m.count * uint64(m.typ.Size()) }
+
+func (m *message) at() gpu.Ptr {
+	if m.buffer == nil {
+		return m.address
+	}
+	return m.buffer.Ptr()
+}
 
 // op is what errors of the message name.
 func (m *message) op() string {
@@ -88,13 +99,13 @@ func (r *Runner) Group() *Group { return &Group{runner: r} }
 // communicator's device, at any alignment; it may be nil if count is 0. [Group.Launch] reports
 // what is wrong with the message.
 func (g *Group) Send(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, to int) {
-	g.add(message{s, b, count, t, to, false})
+	g.add(message{s, b, 0, count, t, to, false})
 }
 
 // Recv adds a receive of count elements from a rank, into b; see Send. What is received in a
 // group overlaps with nothing else of it, but a message to this rank itself may stay where it is.
 func (g *Group) Recv(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, from int) {
-	g.add(message{s, b, count, t, from, true})
+	g.add(message{s, b, 0, count, t, from, true})
 }
 
 // add adds a message. Launch tells of a group that is nil.
@@ -268,12 +279,22 @@ func (g *Group) queue(op string, streams []*gpu.Stream, table *groupTable) error
 	if err := r.groups.join(main, streams[1:]); err != nil {
 		return err
 	}
-	call := &orderedCall{op: op, uses: slices.Concat(r.groups.plan.uses, table.used), queue: func(s *gpu.Stream) error { return r.groups.launch(r, s, table) }}
+	call := &orderedCall{op: op}
 	if main.Internal().Capture() != 0 {
 		for i := range g.messages {
 			call.sides = append(call.sides, side{g.messages[i].buffer, g.messages[i].bytes()})
 		}
 	}
-	err := r.order.do(main, call) // after which the kernel may be queued, also where there is an error
+	err := r.groups.do(r, main, call, table) // after which the kernel may be queued, also where there is an error
 	return errors.Join(err, r.groups.part(main, streams[1:]))
+}
+
+// do has a table's kernel be a call in the runner's order.
+func (g *groups) do(r *Runner, s *gpu.Stream, call *orderedCall, table *groupTable) error {
+	call.uses = slices.Concat(call.uses, g.plan.uses, table.used)
+	call.queue = func(s *gpu.Stream) error {
+		l := g.launch(r, table, g.blocks, g.sizes.blocks, g.sizes.threads)
+		return l.queue(s)
+	}
+	return r.order.do(s, call)
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // tinyGroups has small slots, which are used again and again, and few workers.
-var tinyGroups = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 2000, piece: 256, long: 2500, blocks: 3, threads: 64}
+var tinyGroups = groupSizes{lanes: 12, keeps: 4, ofAll: 12, slot: 1024, packetSlot: 16 << 10, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 2000, piece: 256, long: 2500, blocks: 3, threads: 64}
 
 // groupMember is a rank of a test.
 type groupMember struct {
@@ -331,7 +331,7 @@ func TestGroups(t *testing.T) {
 
 // briefSizes have blocks enough that each has a task of its own, and threads enough that most tasks are
 // brief.
-var briefSizes = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 4000, piece: 512, blocks: 64, threads: 96}
+var briefSizes = groupSizes{lanes: 12, keeps: 4, ofAll: 12, slot: 1024, packetSlot: 16 << 10, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 4000, piece: 512, blocks: 64, threads: 96}
 
 // TestBriefGroups plays rounds of one message for each rank to each, which the kernels do in one go where
 // they are small, between larger ones and groups of several rounds; also where flags repeat.
@@ -468,7 +468,7 @@ func (m *groupMember) cleared(start uint64) error {
 	if ranks == 1 {
 		return m.comm.Barrier(m.ctx)
 	}
-	counts, _, packets, end := boxLayout(ranks, lanes)
+	counts, _, packets, end := g.sizes.boxLayout(ranks, lanes)
 	if err := m.comm.Barrier(m.ctx); err != nil { // all have ended their groups
 		return err
 	}
@@ -488,7 +488,7 @@ func (m *groupMember) cleared(start uint64) error {
 		}
 		used = true
 		for slot := range uint64(groupSlots) {
-			b := all[packets+(ring*groupSlots+slot)*groupPacketSlot:][:groupPacketSlot]
+			b := all[packets+(ring*groupSlots+slot)*g.sizes.packetSlot:][:g.sizes.packetSlot]
 			if left := binary.LittleEndian.Uint32(b[len(b)-4:]); left != 0 { // no message is that long
 				return fmt.Errorf("slot %d of ring %d, of which %d chunks were received, has flag %d", slot, ring, received-start, left)
 			}
@@ -505,7 +505,7 @@ func (m *groupMember) cleared(start uint64) error {
 func (m *groupMember) startAt(start uint64) error {
 	g := &m.runner.groups
 	ranks, lanes := uint64(m.runner.group.Size), g.lanes(m.runner)
-	counts, n, packets, end := boxLayout(ranks, lanes)
+	counts, n, packets, end := g.sizes.boxLayout(ranks, lanes)
 	var words []byte
 	for range n {
 		words = binary.LittleEndian.AppendUint64(words, start)
@@ -526,7 +526,7 @@ func (m *groupMember) startAt(start uint64) error {
 	for c := start; c%flags != 0 && c-start < groupSlots; c++ { // of the slots that are used before
 		slot := c % groupSlots
 		for ring := range ranks * lanes {
-			b := old[(ring*groupSlots+slot)*groupPacketSlot:][:groupPacketSlot]
+			b := old[(ring*groupSlots+slot)*g.sizes.packetSlot:][:g.sizes.packetSlot]
 			for i := 0; i < len(b); i += 4 {
 				binary.LittleEndian.PutUint32(b[i:], uint32(slot)+1)
 			}
@@ -764,18 +764,18 @@ func TestGroupMismatch(t *testing.T) {
 		sends, receives []half
 		want            string
 	}{
-		"count":         {[]half{{100, F32}}, []half{{90, F32}}, "receive of 90 f32 from rank 0 by rank 1: rank 0 sends 100 f32"},
-		"type":          {[]half{{100, F32}}, []half{{100, I32}}, "receive of 100 i32 from rank 0 by rank 1: rank 0 sends 100 f32"},
-		"type and size": {[]half{{100, BF16}}, []half{{50, F8E5M2}}, "receive of 50 f8e5m2 from rank 0 by rank 1: rank 0 sends 100 bf16"},
-		"large, small":  {[]half{{60_000, U8}}, []half{{10, U8}}, "receive of 10 u8 from rank 0 by rank 1: rank 0 sends 60000 u8"},
-		"small, large":  {[]half{{3, I64}}, []half{{50_000, I64}}, "receive of 50000 i64 from rank 0 by rank 1: rank 0 sends 3 i64"},
-		"zero":          {[]half{{0, F64}}, []half{{1, F64}}, "receive of 1 f64 from rank 0 by rank 1: rank 0 sends 0 f64"},
-		"order":         {[]half{{1, F16}, {50_000, F16}}, []half{{50_000, F16}, {1, F16}}, "receive of 50000 f16 from rank 0 by rank 1: rank 0 sends 1 f16"},
-		"both large":    {[]half{{60_000, U8}}, []half{{50_000, U8}}, "receive of 50000 u8 from rank 0 by rank 1: rank 0 sends 60000 u8"},
-		"large type":    {[]half{{20_000, F32}}, []half{{20_000, I32}}, "receive of 20000 i32 from rank 0 by rank 1: rank 0 sends 20000 f32"},
-		"large, zero":   {[]half{{0, F32}}, []half{{20_000, F32}}, "receive of 20000 f32 from rank 0 by rank 1: rank 0 sends 0 f32"},
-		"second large":  {[]half{{20_000, F32}, {9000, F32}}, []half{{20_000, F32}, {9001, F32}}, "receive of 9001 f32 from rank 0 by rank 1: rank 0 sends 9000 f32 (message 1 from rank 0)"},
-		"third":         {[]half{{1, F8E4M3}, {2, F8E4M3}, {3, F8E4M3}}, []half{{1, F8E4M3}, {2, F8E4M3}, {4, F8E4M3}}, "sends 3 f8e4m3 (message 2 from rank 0)"},
+		"count":         {[]half{{100, F32}}, []half{{90, F32}}, "rank 0 sends 100 f32 to rank 1, which receives 90 f32 (message "},
+		"type":          {[]half{{100, F32}}, []half{{100, I32}}, "rank 0 sends 100 f32 to rank 1, which receives 100 i32 (message "},
+		"type and size": {[]half{{100, BF16}}, []half{{50, F8E5M2}}, "rank 0 sends 100 bf16 to rank 1, which receives 50 f8e5m2 (message "},
+		"large, small":  {[]half{{60_000, U8}}, []half{{10, U8}}, "rank 0 sends 60000 u8 to rank 1, which receives 10 u8 (message "},
+		"small, large":  {[]half{{3, I64}}, []half{{50_000, I64}}, "rank 0 sends 3 i64 to rank 1, which receives 50000 i64 (message "},
+		"zero":          {[]half{{0, F64}}, []half{{1, F64}}, "rank 0 sends 0 f64 to rank 1, which receives 1 f64 (message "},
+		"order":         {[]half{{1, F16}, {50_000, F16}}, []half{{50_000, F16}, {1, F16}}, "rank 0 sends 1 f16 to rank 1, which receives 50000 f16 (message "},
+		"both large":    {[]half{{60_000, U8}}, []half{{50_000, U8}}, "rank 0 sends 60000 u8 to rank 1, which receives 50000 u8 (message "},
+		"large type":    {[]half{{20_000, F32}}, []half{{20_000, I32}}, "rank 0 sends 20000 f32 to rank 1, which receives 20000 i32 (message "},
+		"large, zero":   {[]half{{0, F32}}, []half{{20_000, F32}}, "rank 0 sends 0 f32 to rank 1, which receives 20000 f32 (message "},
+		"second large":  {[]half{{20_000, F32}, {9000, F32}}, []half{{20_000, F32}, {9001, F32}}, "rank 0 sends 9000 f32 to rank 1, which receives 9001 f32 (message 1 from rank 0)"},
+		"third":         {[]half{{1, F8E4M3}, {2, F8E4M3}, {3, F8E4M3}}, []half{{1, F8E4M3}, {2, F8E4M3}, {4, F8E4M3}}, "sends 3 f8e4m3 to rank 1, which receives 4 f8e4m3 (message 2 from rank 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runGroupsOnEach(t, [][]int{{0, 0}, {0, 1}}, tinyGroups, NVLink, func(m *groupMember) error {

@@ -17,17 +17,17 @@ func (s groupSizes) most() uint64 {
 
 // large reports whether a message may be stored where it belongs: by its size and its ranks alone, so that
 // both of them know it.
-func (r *Runner) large(m *message) bool {
-	return m.bytes() > r.groups.sizes.most() && r.groups.near[m.peer] >= 0 && m.peer != r.comm.Rank()
+func (t *groupTable) large(r *Runner, m *message) bool {
+	return m.bytes() > t.arg.Large && r.groups.near[m.peer] >= 0 && m.peer != r.comm.Rank()
 }
 
 // place returns where the sender finds the place of what this rank receives, or 0: if the message is not
 // large, or its place is in no memory that is open, of this group, and mapped by the sender.
 func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
-	if !r.large(m) {
+	if !t.large(r, m) {
 		return 0
 	}
-	at, bytes := m.buffer.Ptr(), m.bytes()
+	at, bytes := m.at(), m.bytes()
 	for memory := range r.memories {
 		// What is at an address that was freed may be other memory.
 		if memory.theirs == nil || memory.left() || memory.theirs[m.peer] == 0 || !memory.holds(at, bytes) || memory.Buffer.Internal().Freed() {
@@ -49,16 +49,16 @@ func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
 func (t *groupTable) storing(r *Runner, sends [][]*message) uint64 {
 	pairs, least := uint64(0), uint64(math.MaxUint64)
 	for _, messages := range sends {
-		if slices.ContainsFunc(messages, r.large) {
+		if slices.ContainsFunc(messages, func(m *message) bool { return t.large(r, m) }) {
 			pairs++
 		}
 		for _, m := range messages {
-			if r.large(m) {
+			if t.large(r, m) {
 				least = min(least, m.bytes())
 			}
 		}
 	}
-	lanes := uint64(t.arg.Lanes)
+	lanes := uint64(t.arg.Most)
 	if pairs < 2 || least < r.groups.sizes.long {
 		return lanes
 	}

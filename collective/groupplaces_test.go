@@ -103,7 +103,7 @@ func (r *rounds) check(round int) error {
 // slots returns what is in the slots of this rank's box, both for packets and for other data.
 func (m *groupMember) slots() ([]byte, error) {
 	g := &m.runner.groups
-	_, _, packets, _ := boxLayout(uint64(m.runner.group.Size), g.lanes(m.runner))
+	_, _, packets, _ := g.sizes.boxLayout(uint64(m.runner.group.Size), g.lanes(m.runner))
 	b, err := g.box.Buffer.Slice(packets, g.box.Buffer.Size()-packets-loadedMessages*workMessageBytes)
 	if err != nil {
 		return nil, err
@@ -277,8 +277,10 @@ func TestPlacesOffered(t *testing.T) {
 			near, far = 2, 0
 		}
 		first := memory.Ptr()
+		table := new(groupTable)
+		table.arg.Large = m.runner.groups.sizes.most()
 		check := func(what string, b *gpu.Buffer, count uint64, from int, want gpu.Ptr) {
-			if got := new(groupTable).place(m.runner, &message{m.stream, b, count, U8, from, true}); got != want {
+			if got := table.place(m.runner, &message{m.stream, b, 0, count, U8, from, true}); got != want {
 				err = errors.Join(err, fmt.Errorf("rank %d: %s: offered %#x, want %#x", rank, what, got, want))
 			}
 		}

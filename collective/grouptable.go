@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -14,14 +15,13 @@ import (
 
 // The constants of group.cu.
 const (
-	groupSlots      = 4                           // kSlots
-	groupPacketSlot = 16 << 10                    // kPacketSlot
-	groupOfferRoom  = 4                           // kOfferRoom
-	inTable         = 92                          // kInTable
-	pairsInTable    = 2 * devicecode.RanksByValue // kPairsInTable
-	inStore         = 240                         // kInStore, also of alltoallv.cu
-	mostOfPair      = 1<<20 - 1
-	mostOfGroup     = 1<<24 - 1
+	groupSlots     = 4                           // kSlots
+	groupOfferRoom = 4                           // kOfferRoom
+	inTable        = 92                          // kInTable
+	pairsInTable   = 2 * devicecode.RanksByValue // kPairsInTable
+	inStore        = 240                         // kInStore
+	mostOfPair     = 1<<20 - 1
+	mostOfGroup    = 1<<24 - 1
 )
 
 // storeThreads is the threads of a kernel that stores messages, and loadedMessages how many
@@ -36,7 +36,9 @@ const (
 type groupSizes struct {
 	lanes       uint64 // that a rank has with another of its host, either way; see lanesOf
 	keeps       uint64 // and for what stays where it is, at most
+	ofAll       uint64 // lanes of all others that a call of all ranks uses, either way; see ofAllLanes
 	slot        uint64 // bytes of a slot for what does not go as packets, whole lines
+	packetSlot  uint64 // bytes of a slot for packets, whole LL128 packets
 	packets     uint64 // bytes of a message that goes as LL128 packets, where there is NVLink
 	packets16   uint64 // bytes of one that goes as LL16 packets elsewhere
 	leastPacked uint64 // bytes of a lane's lot of a message that goes as packets, whole lines
@@ -58,7 +60,7 @@ type groupSizes struct {
 // 18.0. A lane's pieces are 256 KiB: it looks
 // after the block's other lanes between them, and of up to 16 MiB for each of 64 lanes there is one.
 var defaultGroupSizes = groupSizes{
-	lanes: 192, keeps: 64, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
+	lanes: 192, keeps: 64, ofAll: 192, slot: 64 << 10, packetSlot: 40 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
 	large: 2 << 20, piece: 256 << 10, long: 16 << 20, blocks: 256, threads: 512,
 }
 
@@ -69,7 +71,9 @@ type groupTable struct {
 		More                        gpu.Ptr
 		Lanes, Pairs                uint32
 		Pair                        [pairsInTable]workPair
-		Large, Piece, Storing       uint64
+		Large                       uint64
+		Piece, PacketSlot           uint32
+		Storing, Most               uint32
 		Messages                    [inTable]workMessage
 	}
 	messages []workMessage
@@ -80,6 +84,8 @@ type groupTable struct {
 	busy     int    // tasks of places' kernel, without the tasks that only wait until peers have stored
 	spared   int    // lanes of pairs that send large messages alone, and store nothing
 	declined bool   // whether this rank receives a large message whose place it cannot offer
+	ofAll    uint64 // what the messages of calls of all ranks have in What
+	waits    bool   // the kernel begins when the kernel before has ended
 	used     []use  // the memories in which places are offered
 }
 
@@ -149,6 +155,14 @@ func lanesOf(all, near, far uint64) uint64 {
 // othersTasks returns the tasks of a rank that exchanges large messages with all others.
 func othersTasks(near, far, lanes uint64) uint64 { return 2*(near-1)*lanes + 2*far }
 
+// ofAllLanes returns how many lanes of a pair a message is divided among in a call in which all ranks of a host may
+// send to all.
+func (g *groups) ofAllLanes(r *Runner) uint64 {
+	near := uint64(r.group.Size)
+	far := 2 * (uint64(r.comm.Size()) - near)
+	return min(g.lanes(r), max(1, (max(g.sizes.ofAll, far)-far)/(2*max(near-1, 1))))
+}
+
 // keepLanes returns how many lanes there are for what stays where it is, besides so many tasks.
 func (s groupSizes) keepLanes(ranks int, others uint64) uint64 {
 	return min(s.keeps, uint64(mostTasksOf(ranks))-others)
@@ -164,11 +178,11 @@ func (g *groups) small(r *Runner) uint64 {
 
 // boxLayout returns where in a box the counts of chunks and messages begin and how many they are, and where the
 // slots for packets begin and end; see Box of group.cu.
-func boxLayout(ranks, lanes uint64) (counts, count, packets, end uint64) {
+func (s groupSizes) boxLayout(ranks, lanes uint64) (counts, count, packets, end uint64) {
 	counts = ranks * lanes * (groupSlots + groupOfferRoom) * 16
 	count = 4*ranks*lanes + 5*ranks
 	packets = divideUp(counts+(count+devicecode.MaxBlocks+1)*8, line) * line
-	return counts, count, packets, packets + ranks*lanes*groupSlots*groupPacketSlot
+	return counts, count, packets, packets + ranks*lanes*groupSlots*s.packetSlot
 }
 
 // groupKernels returns group.cu for ranks of one host or of several, and the packets of their link.
@@ -190,35 +204,47 @@ func (g *groups) loadTogether(ctx context.Context, r *Runner) error {
 		}
 		g.counts = true
 	}
-	return r.prepareTogether(ctx, "prepare groups of sends and receives", "", nil, func(ctx context.Context) error {
-		if g.loaded() {
-			return nil
-		}
-		return g.load(ctx, r)
-	})
+	return r.prepareTogether(ctx, "prepare groups of sends and receives", "", nil, func(ctx context.Context) error { return g.load(ctx, r) })
 }
 
-// load makes the box and loads the kernels. The caller holds the runner's mu. Collective.
-func (g *groups) load(ctx context.Context, r *Runner) (err error) {
-	packet := "LL16"
+// packet returns the name of the packets of the runner's link.
+func (g *groups) packet(r *Runner) string {
 	if r.link == NVLink {
-		packet = "LL128"
+		return "LL128"
 	}
-	hosts := len(r.comm.Hosts()) > 1
-	blocks, warps, places := "blocks", "warps", "places"
-	if hosts {
-		blocks, warps, places = "hostsBlocks", "hostsWarps", "hostsPlaces"
+	return "LL16"
+}
+
+// unit returns group.cu for the runner's hosts and link.
+func (g *groups) unit(r *Runner) unit { return groupKernels(len(r.comm.Hosts()) > 1, g.packet(r)) }
+
+// kernel returns a kernel of unit. The caller holds the runner's mu. Collective.
+func (g *groups) kernel(ctx context.Context, r *Runner, name string, threads int) (launchable, error) {
+	if name != "storeMessages" {
+		name += g.packet(r)
+		if len(r.comm.Hosts()) > 1 {
+			name = "hosts" + strings.ToUpper(name[:1]) + name[1:]
+		}
+	}
+	return r.kernelOf(ctx, g.unit(r), name, threads, 0)
+}
+
+// load makes the box and loads the kernels, unless the runner has them in its group. The caller holds the runner's
+// mu. Collective the first time.
+func (g *groups) load(ctx context.Context, r *Runner) (err error) {
+	if g.loaded() {
+		return nil
 	}
 	for _, k := range []struct {
 		name    string
 		threads int
 		*launchable
-	}{{blocks + packet, g.sizes.threads, &g.blocks}, {warps + packet, g.sizes.threads, &g.warps}, {places + packet, g.sizes.threads, &g.places}, {"storeMessages", storeThreads, &g.stores}} {
-		if *k.launchable, err = r.kernelOf(ctx, groupKernels(hosts, packet), k.name, k.threads, 0); err != nil {
+	}{{"blocks", g.sizes.threads, &g.blocks}, {"warps", g.sizes.threads, &g.warps}, {"places", g.sizes.threads, &g.places}, {"storeMessages", storeThreads, &g.stores}} {
+		if *k.launchable, err = g.kernel(ctx, r, k.name, k.threads); err != nil {
 			return err
 		}
 	}
-	if hosts {
+	if len(r.comm.Hosts()) > 1 {
 		b, err := g.reachHosts(ctx, r)
 		if err != nil {
 			return err
@@ -227,7 +253,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	}
 	near := uint64(r.group.Size)
 	all, bytes := g.sizes.boxBytes(near, uint64(r.comm.Size())-near), uint64(loadedMessages*workMessageBytes)
-	_, _, _, end := boxLayout(near, g.lanes(r))
+	_, _, _, end := g.sizes.boxLayout(near, g.lanes(r))
 	box, err := r.allocateOnce(ctx, forBox, all, end)
 	if err != nil {
 		return err
@@ -282,6 +308,12 @@ func (g *Group) sort() {
 	}
 }
 
+// sorted is sort, and returns the table.
+func (g *Group) sorted() (*groupTable, error) {
+	g.sort()
+	return g.table()
+}
+
 // table makes the work table of a group whose messages are right by themselves. The caller holds the
 // runner's mu until the table was launched.
 func (g *Group) table() (*groupTable, error) {
@@ -296,15 +328,23 @@ func (g *Group) table() (*groupTable, error) {
 	}
 	t := &r.groups.work
 	t.tasks, t.most, t.busy, t.spared, t.declined = 0, 0, 0, 0, false
-	t.arg.Large, t.arg.Piece = r.groups.sizes.most(), r.groups.sizes.piece
-	t.places = false
+	t.arg.Large, t.arg.Piece = r.groups.sizes.most(), uint32(r.groups.sizes.piece)
+	if g.unplaced {
+		t.arg.Large = mostMessage
+	}
+	t.places, t.waits = false, g.waits
 	for i := range g.messages {
-		t.places = t.places || r.large(&g.messages[i])
+		t.places = t.places || t.large(r, &g.messages[i])
 	}
 	t.arg.More = 0
 	t.arg.Small, t.arg.SlotBytes, t.arg.Lanes = r.groups.small(r), r.groups.sizes.slot, uint32(r.groups.lanes(r))
 	t.arg.LeastLots = r.groups.sizes.leastPacked<<32 | r.groups.sizes.least
-	t.arg.Storing = t.storing(r, sends)
+	t.arg.PacketSlot = uint32(r.groups.sizes.packetSlot)
+	t.arg.Most, t.ofAll = t.arg.Lanes, 0
+	if g.ofAll {
+		t.arg.Most, t.ofAll = uint32(r.groups.ofAllLanes(r)), 1<<47 // Elements::ofAll of collective.cuh
+	}
+	t.arg.Storing = uint32(t.storing(r, sends))
 	// Each rank begins with another peer.
 	for k := 1; k < ranks; k++ {
 		if err := t.add(r, 0, (me+k)%ranks, sends[(me+k)%ranks], nil); err != nil {
@@ -321,7 +361,7 @@ func (g *Group) table() (*groupTable, error) {
 	}
 	if t.declined {
 		// So may its peers, and slots take all lanes.
-		t.arg.Storing = uint64(t.arg.Lanes)
+		t.arg.Storing = t.arg.Most
 		t.busy += t.spared
 	}
 	return t, nil
@@ -374,7 +414,7 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	if first > mostOfGroup { // a receive takes two entries where a message of the group is large
 		return r.invalidUse("collective: launch a group", "its messages take more than %d entries of the table", mostOfGroup)
 	}
-	most, far := uint64(t.arg.Lanes), uint32(0)
+	most, far := uint64(t.arg.Most), uint32(0)
 	if near := r.groups.near[peer]; near >= 0 {
 		peer = near
 	} else {
@@ -382,22 +422,22 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	}
 	if others != nil {
 		near := uint64(r.group.Size)
-		most = r.groups.sizes.keepLanes(r.comm.Size(), othersTasks(near, uint64(r.comm.Size())-near, most))
+		most = r.groups.sizes.keepLanes(r.comm.Size(), othersTasks(near, uint64(r.comm.Size())-near, uint64(t.arg.Lanes)))
 		if t.places {
 			most = t.keepsBeside(r.multiprocessors(), most)
 		}
 	}
 	for i, m := range messages {
-		t.messages = append(t.messages, m.work())
-		stored = stored && r.large(m)
+		t.messages = append(t.messages, m.work(t.ofAll))
+		stored = stored && t.large(r, m)
 		if others != nil {
-			t.messages = append(t.messages, others[i].work())
+			t.messages = append(t.messages, others[i].work(t.ofAll))
 		}
 		if direction == 1 && t.places {
 			place := t.place(r, m)
 			t.messages = append(t.messages, workMessage{At: place})
 			busy = busy || place == 0
-			t.declined = t.declined || place == 0 && r.large(m)
+			t.declined = t.declined || place == 0 && t.large(r, m)
 		}
 		least := r.groups.sizes.least
 		if m.bytes() <= t.arg.Small {
@@ -414,52 +454,48 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	if busy {
 		t.busy += int(lanes)
 	}
-	if stored && lanes > t.arg.Storing {
-		t.busy -= int(lanes - t.arg.Storing)
-		t.spared += int(lanes - t.arg.Storing)
+	if storing := uint64(t.arg.Storing); stored && lanes > storing {
+		t.busy -= int(lanes - storing)
+		t.spared += int(lanes - storing)
 	}
 	return nil
 }
 
 // work returns the message for the kernel.
-func (m *message) work() workMessage {
-	w := workMessage{What: uint64(m.typ.device())<<40 | m.bytes()}
+func (m *message) work(ofAll uint64) workMessage {
+	w := workMessage{What: ofAll | uint64(m.typ.device())<<40 | m.bytes()}
 	if m.count > 0 {
-		w.At = m.buffer.Ptr()
+		w.At = m.at()
 	}
 	return w
 }
 
-// launch queues a group's kernel, of a block for each task if so many fit. Otherwise messages that
-// are all small go by a warp for each. Tasks that only wait do it in blocks of others.
-func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
+// launch returns the launch of a table, with at most so many blocks of threads, of a block for each task if so many
+// fit. Otherwise messages that are all small go by a warp for each. Tasks that only wait do it in blocks of others.
+func (g *groups) launch(r *Runner, t *groupTable, k launchable, most, threads int) (l launch) {
 	if most := mostTasksOf(r.comm.Size()); t.tasks > most {
-		return fmt.Errorf("%d tasks are more than %d", t.tasks, most)
+		return launch{err: fmt.Errorf("%d tasks are more than %d", t.tasks, most)}
+	}
+	if t.tasks == 0 {
+		return launch{}
 	}
 	t.arg.Pairs = uint32(len(t.pairs))
-	copy(t.arg.Pair[:], t.pairs)
+	clear(t.arg.Pair[copy(t.arg.Pair[:], t.pairs):])
 	switch {
 	case len(t.pairs) > pairsInTable:
 		inFront := packed(t.pairs)
-		at, err := g.store(r, s, append(inFront, t.messages...))
-		if err != nil {
-			return err
-		}
-		t.arg.More = at + gpu.Ptr(len(inFront)*workMessageBytes)
+		t.arg.More, l.before, l.err = g.store(r, append(inFront, t.messages...))
+		t.arg.More += gpu.Ptr(len(inFront) * workMessageBytes)
 	case len(t.messages) > inTable:
-		var err error
-		if t.arg.More, err = g.store(r, s, t.messages); err != nil {
-			return err
-		}
+		t.arg.More, l.before, l.err = g.store(r, t.messages)
 	default:
-		copy(t.arg.Messages[:], t.messages)
+		clear(t.arg.Messages[copy(t.arg.Messages[:], t.messages):])
 	}
-	k, blocks, threads := g.blocks, 0, g.sizes.threads
-	limit := min(g.sizes.blocks, k.fit)
+	blocks, limit := 0, min(most, k.fit)
 	small := t.most <= min(g.sizes.leastPacked, t.arg.Small)
 	if t.places {
 		k = g.places
-		blocks = blocksFor(max(t.busy, int(divideUp(uint64(t.tasks), 8))), min(g.sizes.blocks, k.fit))
+		blocks = blocksFor(max(t.busy, int(divideUp(uint64(t.tasks), 8))), min(most, k.fit))
 	} else if small && t.tasks > limit {
 		k = g.warps
 		threads = min(threads, 32*(t.tasks+1)) // a warp besides, which waits until the peers have called for what is sent
@@ -471,9 +507,9 @@ func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 			threads = min(threads, max(64, int(divideUp(t.most, 8*32))*32)+32)
 		}
 	}
-	shape := gpu.Blocks(blocks, threads)
-	shape.Overlap = r.comm.Sharers() == 1
-	return k.kernel.Launch(s, shape, append([]any{g.handle, g.shared, t.arg}, g.hosts...)...)
+	l.kernel, l.shape, l.args = k.kernel, gpu.Blocks(blocks, threads), append([]any{g.handle, g.shared, t.arg}, g.hosts...)
+	l.shape.Overlap = !t.waits && r.comm.Sharers() == 1
+	return l
 }
 
 // blocksFor returns how many blocks of at most so many take the same number of tasks each.
@@ -495,24 +531,30 @@ func packed(pairs []workPair) []workMessage {
 	return all
 }
 
-// store queues kernels that write messages to device memory, and returns where: in the same for
+// store returns the launches of kernels that write messages to device memory, and where: in the same for
 // all groups, as their kernels follow each other. It allocates only for more messages than any
 // group had before, beyond those of load.
-func (g *groups) store(r *Runner, s *gpu.Stream, messages []workMessage) (gpu.Ptr, error) {
+func (g *groups) store(r *Runner, messages []workMessage) (gpu.Ptr, []launch, error) {
 	table := g.tables[len(g.tables)-1]
 	if bytes := uint64(len(messages)) * workMessageBytes; bytes > table.Size() {
 		var err error
 		if table, err = r.comm.Device().Alloc(1 << bits.Len64(bytes-1)); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		g.tables = append(g.tables, table)
 	}
-	for _, l := range storesOf(g.stores.kernel, table.Ptr(), messages) {
-		if err := l.queue(s); err != nil {
-			return 0, err
-		}
+	var some struct {
+		To              gpu.Ptr
+		Count, Reserved uint32
+		Messages        [inStore]workMessage
 	}
-	return table.Ptr(), nil
+	var stores []launch
+	for first := 0; first < len(messages); first += inStore {
+		some.To = table.Ptr() + gpu.Ptr(first*workMessageBytes)
+		some.Count = uint32(copy(some.Messages[:], messages[first:]))
+		stores = append(stores, launch{kernel: g.stores.kernel, shape: gpu.Blocks(1, storeThreads), args: []any{some}})
+	}
+	return table.Ptr(), stores, nil
 }
 
 // join has a stream wait for what is queued on others.

@@ -80,6 +80,9 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 			return r.invalid(&c, "compile", err)
 		}
 		u := c.unit(a.about())
+		if a == throughSlots {
+			u = r.groups.unit(r)
+		}
 		if !known[u.unitKey] && !r.loaded(u.unitKey) {
 			u.options = r.complete(u.options)
 			units = append(units, u)

@@ -18,6 +18,7 @@ type Operation struct {
 	orderedCall
 	runner   *Runner
 	prepare  func(context.Context) error // for the group of the runner. The caller holds mu
+	exchange *Group                      // of an all-to-all with counts, else nil
 	number   uint64                      // among the prepared all-to-alls with counts
 	choice   Choice                      // with the blocks of the grid
 	memories []*Memory                   // of the call
@@ -45,12 +46,13 @@ type launch struct {
 	shape  gpu.LaunchConfig
 	args   []any
 	before []launch // that go first
+	err    error    // why it cannot be made
 }
 
 // queue queues the kernel, if there is one, behind those before it.
 func (l *launch) queue(s *gpu.Stream) error {
-	if l.kernel == nil {
-		return nil
+	if l.kernel == nil || l.err != nil {
+		return l.err
 	}
 	for i := range l.before {
 		if err := l.before[i].queue(s); err != nil {
@@ -86,6 +88,9 @@ func (o *Operation) Launch(s *gpu.Stream) error {
 	}
 	if err := r.checkSides(s, o.op, o.sides); err != nil {
 		return err
+	}
+	if o.exchange != nil {
+		return r.exchangeParts(s, o.orderedCall, o.exchange)
 	}
 	return r.order.do(s, &o.orderedCall)
 }

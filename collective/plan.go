@@ -5,7 +5,7 @@ import (
 )
 
 // plan is how calls on any buffers of a kind, type, operation and choice are done. Counts and roots are its arguments. A
-// tuning has few choices, so all plans are kept. All-to-alls with counts have one plan, and groups have another.
+// tuning has few choices, so all plans are kept. Groups have one plan, which is for all-to-alls with counts too.
 type plan struct {
 	r         *Runner
 	algorithm algorithm // nil of calls of 0 elements
@@ -26,11 +26,8 @@ type planKey struct {
 	Choice
 }
 
-// The kinds of plans that are for no Kind: for all-to-alls with counts on any buffers, and for groups.
-const (
-	withCounts Kind = 254
-	inGroups   Kind = 255
-)
+// inGroups is the kind of the plan of groups.
+const inGroups Kind = 255
 
 func (c *anyCall) planKey() planKey {
 	return planKey{c.call.Kind, c.call.Type, c.call.Op, c.call.Choice}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/gpu"
 )
 
 const (
@@ -40,25 +39,4 @@ func (r *Runner) posts(ctx context.Context, use string, post, behind, front, cou
 			fill(h)
 		}
 	})
-}
-
-// throughPosts is an all-to-all with counts for ranks on several hosts, by ports.
-func (r *Runner) throughPosts(ctx context.Context, b spansBetween, choice Choice) (launch, error) {
-	ranks := uint64(r.comm.Size())
-	k, err := r.storing(ctx, "posts", choice.Threads)
-	if err != nil {
-		return launch{}, err
-	}
-	more, words := 2*behind(ranks)*spanBytes, 2*8*ranks
-	post := r.postBytes(farCounts, more+2*words)
-	h, err := r.posts(ctx, "slots", post, more, words, words, func(*hostPath) {})
-	if err != nil {
-		return launch{}, err
-	}
-	outbox := h.buffers[postsOutbox]
-	to, from, stores := k.place(b, outbox.Ptr()+gpu.Ptr(ranks*postsOfPair*post))
-	return launch{kernel: k.kernel, shape: gpu.Blocks(int(min(max(ranks-1, 1), postBlocks, uint64(k.fit))), choice.Threads), args: []any{
-		h.handles(0), outbox, h.buffers[postsInbox], h.buffers[postsCounts], post, uint32(r.comm.Rank()), uint32(ranks),
-		to, from, b.in, b.out, b.typ.device(),
-	}, before: stores}, nil
 }

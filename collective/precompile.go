@@ -14,7 +14,7 @@ import (
 // ranks on one host that reduce with sums, as training and inference do.
 type PrecompileOptions struct {
 	// Kinds are the collectives; none means all. With SendReceive come the kernels of a [Group], and with
-	// AllToAll those of all-to-alls with counts.
+	// AllToAll those of all-to-alls with counts, which are the same.
 	Kinds []Kind
 	// Types and Ops are what kernels that reduce are compiled for, each type with each operation; none means
 	// F32, F16 and BF16, and Sum. The others take any type.
@@ -113,9 +113,7 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 			}
 		}
 		switch k {
-		case AllToAll:
-			add(slotsFile)
-		case SendReceive:
+		case AllToAll, SendReceive, Gather, Scatter:
 			for _, packet := range []string{"LL16", "LL128"} {
 				add(groupKernels(false, packet))
 				if o.SeveralHosts {

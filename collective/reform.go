@@ -25,7 +25,6 @@ type purpose int
 
 const (
 	forInbox purpose = iota
-	forSlots
 	forIn
 	forOut
 	forBox
@@ -115,7 +114,7 @@ func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (cap
 	}
 	ranks := comm.Size()
 	if near, all := uint64(group.Size), uint64(ranks); r.comm == nil || r.comm.Size() != ranks || r.group.Size != group.Size {
-		r.slotSizes, r.groups.sizes = defaultSlotSizes.fitting(all), defaultGroupSizes.fitting(near, all-near)
+		r.groups.sizes = defaultGroupSizes.fitting(near, all-near)
 	}
 	r.comm, r.group, r.order, r.place = comm, group, orderOf(comm), placeOf(comm.Rank(), comm.Hosts())
 	links, err := r.ownLinks(ctx)
@@ -164,12 +163,8 @@ func (r *Runner) prepareAll(ctx context.Context, all introduction) error {
 		return nil
 	}
 	for _, key := range all.calls {
-		op, prepare := "collective: make a runner", r.loadCounts
-		switch key.kind {
-		case withCounts:
-		case inGroups:
-			prepare = func(ctx context.Context) error { return r.groups.load(ctx, r) }
-		default:
+		op, prepare := "collective: make a runner", func(ctx context.Context) error { return r.groups.load(ctx, r) }
+		if key.kind != inGroups {
 			// A call that cannot be made in this group, such as one whose root is not there, is dropped.
 			c, err := r.newCall(key)
 			if err != nil {

@@ -1,12 +1,12 @@
 package collective
 
-// What groups of sends and receives, and all-to-alls with counts, take of the device memory of a rank on one
-// host by default: each mostMemory at most, in communicators of more than fewRanks. Those of fewer have sizes
-// that were measured.
+// What groups of sends and receives take of the device memory of a rank on one host by default: mostMemory at most,
+// in communicators of more than fewRanks. Those of fewer have sizes that were measured.
 const (
-	mostMemory = 64 << 20
-	fewRanks   = 8
-	slotStep   = 1 << 10
+	mostMemory      = 64 << 20
+	fewRanks        = 8
+	slotStep        = 1 << 10
+	leastPacketSlot = 16 << 10
 )
 
 // What a rank takes by default where there are several hosts, whatever their number: together with a staging
@@ -14,7 +14,6 @@ const (
 const (
 	farRoutes = 12 << 20
 	farGroups = 56 << 20
-	farCounts = 24 << 20
 )
 
 // slotIn returns the bytes of each of so many slots: as many as are wanted, or as there is room for besides
@@ -32,7 +31,8 @@ func (s groupSizes) fitting(near, far uint64) groupSizes {
 	} else if near <= fewRanks {
 		return s
 	}
-	bare.slot = 0
+	s.packetSlot = leastPacketSlot
+	bare.slot, bare.packetSlot = 0, s.packetSlot
 	s.slot = slotIn(room, s.slot, near*lanesOf(s.lanes, near, far)*groupSlots, bare.boxBytes(near, far))
 	return s
 }
@@ -40,7 +40,7 @@ func (s groupSizes) fitting(near, far uint64) groupSizes {
 // boxBytes returns the bytes of a box, with the table of messages.
 func (s groupSizes) boxBytes(near, far uint64) uint64 {
 	lanes := lanesOf(s.lanes, near, far)
-	_, _, _, end := boxLayout(near, lanes)
+	_, _, _, end := s.boxLayout(near, lanes)
 	return end + near*lanes*groupSlots*s.slot + loadedMessages*workMessageBytes
 }
 
@@ -51,17 +51,6 @@ func largestBox(hosts [][]int, ranks int) (most uint64) {
 		most = max(most, defaultGroupSizes.fitting(near, far).boxBytes(near, far))
 	}
 	return most
-}
-
-// fitting returns the sizes for so many ranks of one host.
-func (s slotSizes) fitting(ranks uint64) slotSizes {
-	if ranks <= fewRanks {
-		return s
-	}
-	bare := s
-	bare.slot = 0
-	s.slot = slotIn(mostMemory, s.slot, s.streamsOf(ranks)*ranks*slotsOfStream, bare.bytes(ranks))
-	return s
 }
 
 // postOf returns the bytes of a post among so many ranks, whose outboxes and inboxes have the bytes of the scratch

@@ -61,9 +61,8 @@ type Runner struct {
 
 	maxBlocks int // Options.MaxBlocks
 
-	slotSizes slotSizes
-	groups    groups   // with mu held
-	prepared  prepared // likewise
+	groups   groups   // with mu held
+	prepared prepared // likewise
 
 	mu        sync.Mutex
 	plans     map[planKey]*plan

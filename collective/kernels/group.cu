@@ -18,8 +18,6 @@ namespace {
 
 // kSlots is how many chunks of a lane may be under way; groupSlots of group.go.
 constexpr uint32_t kSlots = 4;
-// kPacketSlot is the room for packets of a slot, bytes; groupPacketSlot of group.go.
-constexpr uint32_t kPacketSlot = 16 << 10;
 // kOffer is the number of packets of an offer: the head of a message, and its place. kOfferRoom is
 // the room for a lane's two offers, in packets; groupOfferRoom of grouptable.go. It equals the room
 // for heads, so addresses in boxes are made the same way: with half of it, kernels without offers
@@ -72,9 +70,11 @@ struct Table {
   uint32_t lanes;       // from each rank of a host to each
   uint32_t pairs;
   Pair some[kPairsInTable];
-  uint64_t large;    // bytes of the largest message whose place is not offered
-  uint64_t piece;    // bytes of such a message that a lane stores at a time, a multiple of a line
-  uint64_t storing;  // how many lanes of a pair store such messages
+  uint64_t large;       // bytes of the largest message whose place is not offered
+  uint32_t piece;       // of such a message that a lane stores at a time, a multiple of a line
+  uint32_t packetSlot;  // bytes of a slot for packets, whole LL128 packets
+  uint32_t storing;     // how many lanes of a pair store such messages
+  uint32_t most;        // how many lanes of a pair a message is divided among at most
   Message messages[kInTable];
 
   // pair returns a pair. If there are more than kPairsInTable, all are at the start of `more`, as
@@ -117,7 +117,7 @@ struct Lot {
 // wrap around.
 struct Box {
   uint8_t* at;
-  uint32_t ranks, lanes;
+  uint32_t ranks, lanes, packetSlot;
 
   // ring returns the number of a lane from or to a peer.
   MSCCLGO_DEVICE uint32_t ring(uint32_t peer, uint32_t lane) const { return lane * ranks + peer; }
@@ -134,7 +134,7 @@ struct Box {
     return heads(ranks * lanes) + uint64_t(ring) * kOfferRoom + number % 2 * kOffer;
   }
   MSCCLGO_DEVICE uint8_t* packets(uint32_t ring) const {
-    return slots() + uint64_t(ring) * kSlots * kPacketSlot;
+    return slots() + uint64_t(ring) * kSlots * packetSlot;
   }
   MSCCLGO_DEVICE uint8_t* bytes(uint32_t ring, uint64_t slotBytes) const {
     return packets(ranks * lanes) + uint64_t(ring) * kSlots * slotBytes;
@@ -377,7 +377,7 @@ class Worker {
     Threads::sync();
     const uint32_t flag = flagOf(task.chunk), slot = uint32_t(task.chunk % kSlots);
     const uint64_t head = headOf(task, messageOf(task));
-    Packet* packets = b.packets + slot * (kPacketSlot / sizeof(Packet));
+    Packet* packets = b.packets + slot * (table_.packetSlot / uint32_t(sizeof(Packet)));
     Watch watch = group_.watch;
     watch.peer = rankOf(pair);
     if (sends) {
@@ -471,7 +471,7 @@ class Worker {
   }
 
   MSCCLGO_DEVICE Box box(uint32_t rank) const {
-    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes};
+    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes, table_.packetSlot};
   }
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
   MSCCLGO_DEVICE Pair pairOf(const Task& t) const { return table_.pair(t.pair); }
@@ -480,7 +480,7 @@ class Worker {
   // pair.
   MSCCLGO_DEVICE uint32_t storing(const Pair& pair) const {
     if (!Places || pair.direction() == kReceives) return 0;
-    const uint32_t lanes = pair.lanes(), most = uint32_t(table_.storing);
+    const uint32_t lanes = pair.lanes(), most = table_.storing;
     return pair.direction() == kSends && most < lanes ? most : lanes;
   }
 
@@ -725,20 +725,23 @@ class Worker {
       if (pair.far()) return reach_.lot(bytes);
     }
     constexpr uint32_t kPieces = 4;
-    constexpr uint32_t kPacketLines = kPacketSlot / sizeof(Packet) * Piece<Packet>::kPayload / kLine;
     bool packets = packed(bytes);
     uint32_t lines = uint32_t(divideUp(bytes, kLine));
     uint32_t leastLot = uint32_t(packets ? table_.leastLots >> 32 : table_.leastLots) / kLine;
-    uint32_t most = packets ? kPacketLines : uint32_t(table_.slotBytes / kLine);
+    uint32_t most = packets ? table_.packetSlot / uint32_t(sizeof(Packet)) * Piece<Packet>::kPayload / kLine
+                            : uint32_t(table_.slotBytes / kLine);
     uint32_t used = (lines + leastLot - 1) / leastLot;
-    uint32_t lanes = pair.direction() == kKeeps ? pair.lanes() : table_.lanes;
+    uint32_t lanes = pair.direction() == kKeeps ? pair.lanes() : table_.most;
     if (used > lanes) used = lanes;
     if (used == 0) used = 1;
     uint32_t share = (lines + used - 1) / used, piece = packets ? share : (share + kPieces - 1) / kPieces;
     uint32_t least = leastLot / 2 < most ? leastLot / 2 : most;
     if (piece < least) piece = least;
     if (piece == 0) piece = 1;
-    if (piece > most) piece = most;
+    if (piece > most) {
+      const uint32_t pieces = (share + most - 1) / most;
+      piece = packets ? (share + pieces - 1) / pieces : most;
+    }
     uint64_t from = uint64_t(lane) * share;
     if (from >= lines) return {0, 0, piece};
     return {uint32_t(from), share < lines - uint32_t(from) ? uint32_t(from) + share : lines, piece};
@@ -944,9 +947,9 @@ class Worker {
     // The lanes with lots. All lots but the last are as long as the first.
     const Lot first = lotOf(pair, bytes, 0);
     uint32_t lanes = (uint32_t(divideUp(bytes, kLine)) + first.to - 1) / first.to;
-    if (lanes > table_.storing) lanes = uint32_t(table_.storing);
+    if (lanes > table_.storing) lanes = table_.storing;
     if (task.lane >= lanes) return true;
-    const uint64_t stretch = lanes * table_.piece, from = task.step * stretch;
+    const uint64_t stretch = uint64_t(lanes) * table_.piece, from = task.step * stretch;
     const bool last = bytes - from <= stretch;
     copy(task.place + from, message.at + from, last ? bytes - from : stretch,
          task.lane * Threads::threads() + Threads::thread(), lanes * Threads::threads());
@@ -987,8 +990,8 @@ class Worker {
 
   // packets returns the slot of the task's chunk for packets, and bytes the slot for other data, in
   // the receiver's box.
-  MSCCLGO_DEVICE static uint8_t* packets(const Task& task) {
-    return task.packets + task.chunk % kSlots * kPacketSlot;
+  MSCCLGO_DEVICE uint8_t* packets(const Task& task) const {
+    return task.packets + task.chunk % kSlots * table_.packetSlot;
   }
   MSCCLGO_DEVICE uint8_t* bytes(const Box& receivers, const Task& task) const {
     return receivers.bytes(task.ring, table_.slotBytes) + task.chunk % kSlots * table_.slotBytes;
@@ -1048,7 +1051,7 @@ class Worker {
   // reports whether it has.
   MSCCLGO_DEVICE bool clear(uint64_t chunk, uint8_t* slot) const {
     if (!isLast(chunk)) return false;
-    for (uint32_t i = Threads::thread(); i < kPacketSlot / 8; i += Threads::threads())
+    for (uint32_t i = Threads::thread(); i < table_.packetSlot / 8; i += Threads::threads())
       store<Scope::System, Order::Relaxed>(reinterpret_cast<uint64_t*>(slot) + i, uint64_t(0));
     Threads::sync();
     return true;
@@ -1068,9 +1071,13 @@ class Worker {
   __device__ __noinline__ void tell(const Task& task, const Message& message) const {
     uint32_t peer = rankOf(pairOf(task));
     Elements theirs{task.seen & ((uint64_t(1) << Elements::kBits) - 1)}, mine{message.what};
-    detail::reportOnce(own().reported(), group_.watch.status, peer, "receive of ", mine.count(), " ",
-                       mine.type(), " from rank ", peer, " by rank ", reach_.rankOf(group_.rank), ": rank ",
-                       peer, " sends ", theirs.count(), " ", theirs.type(), " (message ",
+    // By a call of all ranks and by a group, messages do not match even if they are alike.
+    auto by = [&](const Elements& e) {
+      return theirs.ofAll() == mine.ofAll() ? "" : e.ofAll() ? " in a call of all ranks" : " in a group";
+    };
+    detail::reportOnce(own().reported(), group_.watch.status, peer, "rank ", peer, " sends ", theirs.count(),
+                       " ", theirs.type(), by(theirs), " to rank ", reach_.rankOf(group_.rank),
+                       ", which receives ", mine.count(), " ", mine.type(), by(mine), " (message ",
                        task.number + task.message, " from rank ", peer, ")");
   }
 
@@ -1153,7 +1160,7 @@ class Calls {
   }
 
   MSCCLGO_DEVICE Box box(uint32_t rank) const {
-    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes};
+    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes, table_.packetSlot};
   }
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
 
@@ -1173,7 +1180,7 @@ MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, con
   if (table.more != nullptr) awaitPrevious();
   Worker<Threads, Packet, Reach, Places> worker(group, boxes, table, reach, tasks);
   auto brief = worker.brief();
-  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
+  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes, table.packetSlot};
   awaitPrevious();
   uint64_t launch = own.launches()[blockIdx.x];
   Calls<Reach> calls(group, boxes, table, reach, tasks, launch);
@@ -1217,10 +1224,10 @@ extern "C" __global__ void storeMessages(__grid_constant__ const Some some) {
 // The workers are blocks, or warps; packets are LL16 or LL128. If a message between ranks of a host
 // is large, its two ranks launch the kernel with places; its workers are blocks.
 #if !defined(SEVERAL_HOSTS) && !defined(ONLY_LL128)
-extern "C" __global__ void __launch_bounds__(512, 2) blocksLL16(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) blocksLL16(PARAMETERS) {
   group<BlockThreads, LL16Packet, false>(handle, boxes, table, Near{});
 }
-extern "C" __global__ void __launch_bounds__(512, 2) placesLL16(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) placesLL16(PARAMETERS) {
   group<BlockThreads, LL16Packet, true>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL16(PARAMETERS) {
@@ -1228,10 +1235,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) warpsLL16(PARAMETERS) {
 }
 #endif
 #if !defined(SEVERAL_HOSTS) && !defined(ONLY_LL16)
-extern "C" __global__ void __launch_bounds__(512, 2) blocksLL128(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) blocksLL128(PARAMETERS) {
   group<BlockThreads, LL128Packet, false>(handle, boxes, table, Near{});
 }
-extern "C" __global__ void __launch_bounds__(512, 2) placesLL128(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) placesLL128(PARAMETERS) {
   group<BlockThreads, LL128Packet, true>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
@@ -1242,10 +1249,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
 // These are for ranks on several hosts: handle and boxes are for the ranks of this rank's host, and
 // ranks of different hosts agree on their posts.
 #if !defined(ONE_HOST) && !defined(ONLY_LL128)
-extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {
+extern "C" __global__ void __launch_bounds__(1024, 1) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {
   group<BlockThreads, LL16Packet, false>(handle, boxes, table, Far{*hosts});
 }
-extern "C" __global__ void __launch_bounds__(512, 2) hostsPlacesLL16(PARAMETERS, const Hosts* hosts) {
+extern "C" __global__ void __launch_bounds__(1024, 1) hostsPlacesLL16(PARAMETERS, const Hosts* hosts) {
   group<BlockThreads, LL16Packet, true>(handle, boxes, table, Far{*hosts});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL16(PARAMETERS, const Hosts* hosts) {
@@ -1253,10 +1260,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL16(PARAMETERS, 
 }
 #endif
 #if !defined(ONE_HOST) && !defined(ONLY_LL16)
-extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
+extern "C" __global__ void __launch_bounds__(1024, 1) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
   group<BlockThreads, LL128Packet, false>(handle, boxes, table, Far{*hosts});
 }
-extern "C" __global__ void __launch_bounds__(512, 2) hostsPlacesLL128(PARAMETERS, const Hosts* hosts) {
+extern "C" __global__ void __launch_bounds__(1024, 1) hostsPlacesLL128(PARAMETERS, const Hosts* hosts) {
   group<BlockThreads, LL128Packet, true>(handle, boxes, table, Far{*hosts});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL128(PARAMETERS, const Hosts* hosts) {

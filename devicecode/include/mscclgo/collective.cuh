@@ -43,9 +43,11 @@ struct Elements {
   // of returns so many bytes of elements of a type, which is number << 3 | log2 of its size.
   MSCCLGO_DEVICE static Elements of(uint32_t type, uint64_t bytes) { return {uint64_t(type) << 40 | bytes}; }
   MSCCLGO_DEVICE uint64_t bytes() const { return what & ((uint64_t(1) << 40) - 1); }
+  // ofAll reports whether they are of a call that all ranks make, and not of a group.
+  MSCCLGO_DEVICE bool ofAll() const { return (what >> 47 & 1) != 0; }
   MSCCLGO_DEVICE uint64_t count() const { return bytes() >> (what >> 40 & 7); }
   MSCCLGO_DEVICE const char* type() const {
-    switch (what >> 43 & 31) {
+    switch (what >> 43 & 15) {
       case 0:
         return "f32";
       case 1:
