@@ -71,8 +71,7 @@ type groupTable struct {
 		More                        gpu.Ptr
 		Lanes, Pairs                uint32
 		Pair                        [pairsInTable]workPair
-		Large                       uint64
-		Piece, PacketSlot           uint32
+		Large, Piece                uint64
 		Storing, Most               uint32
 		Messages                    [inTable]workMessage
 	}
@@ -185,13 +184,14 @@ func (s groupSizes) boxLayout(ranks, lanes uint64) (counts, count, packets, end 
 	return counts, count, packets, packets + ranks*lanes*groupSlots*s.packetSlot
 }
 
-// groupKernels returns group.cu for ranks of one host or of several, and the packets of their link.
-func groupKernels(hosts bool, packet string) unit {
+// groupKernels returns group.cu for ranks of one host or of several, the packets of their link, and the bytes of a
+// slot for packets.
+func groupKernels(hosts bool, packet string, slot uint64) unit {
 	u, on := groupFile, "ONE_HOST"
 	if hosts {
 		on = "SEVERAL_HOSTS"
 	}
-	u.options.Defines = []string{on, "ONLY_" + packet}
+	u.options.Defines = []string{on, "ONLY_" + packet, fmt.Sprintf("PACKET_SLOT=%d", slot)}
 	return u
 }
 
@@ -216,7 +216,9 @@ func (g *groups) packet(r *Runner) string {
 }
 
 // unit returns group.cu for the runner's hosts and link.
-func (g *groups) unit(r *Runner) unit { return groupKernels(len(r.comm.Hosts()) > 1, g.packet(r)) }
+func (g *groups) unit(r *Runner) unit {
+	return groupKernels(len(r.comm.Hosts()) > 1, g.packet(r), g.sizes.packetSlot)
+}
 
 // kernel returns a kernel of unit. The caller holds the runner's mu. Collective.
 func (g *groups) kernel(ctx context.Context, r *Runner, name string, threads int) (launchable, error) {
@@ -328,7 +330,7 @@ func (g *Group) table() (*groupTable, error) {
 	}
 	t := &r.groups.work
 	t.tasks, t.most, t.busy, t.spared, t.declined = 0, 0, 0, 0, false
-	t.arg.Large, t.arg.Piece = r.groups.sizes.most(), uint32(r.groups.sizes.piece)
+	t.arg.Large, t.arg.Piece = r.groups.sizes.most(), r.groups.sizes.piece
 	if g.unplaced {
 		t.arg.Large = mostMessage
 	}
@@ -339,7 +341,6 @@ func (g *Group) table() (*groupTable, error) {
 	t.arg.More = 0
 	t.arg.Small, t.arg.SlotBytes, t.arg.Lanes = r.groups.small(r), r.groups.sizes.slot, uint32(r.groups.lanes(r))
 	t.arg.LeastLots = r.groups.sizes.leastPacked<<32 | r.groups.sizes.least
-	t.arg.PacketSlot = uint32(r.groups.sizes.packetSlot)
 	t.arg.Most, t.ofAll = t.arg.Lanes, 0
 	if g.ofAll {
 		t.arg.Most, t.ofAll = uint32(r.groups.ofAllLanes(r)), 1<<47 // Elements::ofAll of collective.cuh

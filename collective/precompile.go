@@ -89,16 +89,17 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 		return nil, fmt.Errorf("there is no %v", ops[i])
 	}
 	known := map[string]bool{}
-	add := func(u unit) {
+	addOf := func(of func(n int) unit) {
 		for _, n := range ranks {
-			made := u
-			made.options = forRanks(u.options, n)
+			made := of(n)
+			made.options = forRanks(made.options, n)
 			if key := fmt.Sprintf("%s %q", made.file, made.options.Defines); !known[key] {
 				known[key] = true
 				all = append(all, made)
 			}
 		}
 	}
+	add := func(u unit) { addOf(func(int) unit { return u }) }
 	for _, k := range kinds {
 		calls, err := callsOf(k, types, ops)
 		if err != nil {
@@ -115,9 +116,9 @@ func (o PrecompileOptions) units() (all []unit, err error) {
 		switch k {
 		case AllToAll, SendReceive, Gather, Scatter:
 			for _, packet := range []string{"LL16", "LL128"} {
-				add(groupKernels(false, packet))
+				addOf(func(n int) unit { return groupKernels(false, packet, packetSlotOf(uint64(n), 0)) })
 				if o.SeveralHosts {
-					add(groupKernels(true, packet))
+					add(groupKernels(true, packet, packetSlotOf(1, 1)))
 				}
 			}
 		}

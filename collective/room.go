@@ -31,10 +31,18 @@ func (s groupSizes) fitting(near, far uint64) groupSizes {
 	} else if near <= fewRanks {
 		return s
 	}
-	s.packetSlot = leastPacketSlot
+	s.packetSlot = packetSlotOf(near, far)
 	bare.slot, bare.packetSlot = 0, s.packetSlot
 	s.slot = slotIn(room, s.slot, near*lanesOf(s.lanes, near, far)*groupSlots, bare.boxBytes(near, far))
 	return s
+}
+
+// packetSlotOf returns the bytes of a slot for packets by default.
+func packetSlotOf(near, far uint64) uint64 {
+	if near > fewRanks || far > 0 {
+		return leastPacketSlot
+	}
+	return defaultGroupSizes.packetSlot
 }
 
 // boxBytes returns the bytes of a box, with the table of messages.

@@ -18,6 +18,11 @@ namespace {
 
 // kSlots is how many chunks of a lane may be under way; groupSlots of group.go.
 constexpr uint32_t kSlots = 4;
+// kPacketSlot is the room for packets of a slot, bytes, whole LL128 packets.
+#ifndef PACKET_SLOT
+#define PACKET_SLOT 16384
+#endif
+constexpr uint32_t kPacketSlot = PACKET_SLOT;
 // kOffer is the number of packets of an offer: the head of a message, and its place. kOfferRoom is
 // the room for a lane's two offers, in packets; groupOfferRoom of grouptable.go. It equals the room
 // for heads, so addresses in boxes are made the same way: with half of it, kernels without offers
@@ -70,11 +75,10 @@ struct Table {
   uint32_t lanes;       // from each rank of a host to each
   uint32_t pairs;
   Pair some[kPairsInTable];
-  uint64_t large;       // bytes of the largest message whose place is not offered
-  uint32_t piece;       // of such a message that a lane stores at a time, a multiple of a line
-  uint32_t packetSlot;  // bytes of a slot for packets, whole LL128 packets
-  uint32_t storing;     // how many lanes of a pair store such messages
-  uint32_t most;        // how many lanes of a pair a message is divided among at most
+  uint64_t large;    // bytes of the largest message whose place is not offered
+  uint64_t piece;    // bytes of such a message that a lane stores at a time, a multiple of a line
+  uint32_t storing;  // how many lanes of a pair store such messages
+  uint32_t most;     // how many lanes of a pair a message is divided among at most
   Message messages[kInTable];
 
   // pair returns a pair. If there are more than kPairsInTable, all are at the start of `more`, as
@@ -117,7 +121,7 @@ struct Lot {
 // wrap around.
 struct Box {
   uint8_t* at;
-  uint32_t ranks, lanes, packetSlot;
+  uint32_t ranks, lanes;
 
   // ring returns the number of a lane from or to a peer.
   MSCCLGO_DEVICE uint32_t ring(uint32_t peer, uint32_t lane) const { return lane * ranks + peer; }
@@ -134,7 +138,7 @@ struct Box {
     return heads(ranks * lanes) + uint64_t(ring) * kOfferRoom + number % 2 * kOffer;
   }
   MSCCLGO_DEVICE uint8_t* packets(uint32_t ring) const {
-    return slots() + uint64_t(ring) * kSlots * packetSlot;
+    return slots() + uint64_t(ring) * kSlots * kPacketSlot;
   }
   MSCCLGO_DEVICE uint8_t* bytes(uint32_t ring, uint64_t slotBytes) const {
     return packets(ranks * lanes) + uint64_t(ring) * kSlots * slotBytes;
@@ -377,7 +381,7 @@ class Worker {
     Threads::sync();
     const uint32_t flag = flagOf(task.chunk), slot = uint32_t(task.chunk % kSlots);
     const uint64_t head = headOf(task, messageOf(task));
-    Packet* packets = b.packets + slot * (table_.packetSlot / uint32_t(sizeof(Packet)));
+    Packet* packets = b.packets + slot * (kPacketSlot / sizeof(Packet));
     Watch watch = group_.watch;
     watch.peer = rankOf(pair);
     if (sends) {
@@ -471,7 +475,7 @@ class Worker {
   }
 
   MSCCLGO_DEVICE Box box(uint32_t rank) const {
-    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes, table_.packetSlot};
+    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes};
   }
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
   MSCCLGO_DEVICE Pair pairOf(const Task& t) const { return table_.pair(t.pair); }
@@ -728,8 +732,8 @@ class Worker {
     bool packets = packed(bytes);
     uint32_t lines = uint32_t(divideUp(bytes, kLine));
     uint32_t leastLot = uint32_t(packets ? table_.leastLots >> 32 : table_.leastLots) / kLine;
-    uint32_t most = packets ? table_.packetSlot / uint32_t(sizeof(Packet)) * Piece<Packet>::kPayload / kLine
-                            : uint32_t(table_.slotBytes / kLine);
+    constexpr uint32_t kPacketLines = kPacketSlot / sizeof(Packet) * Piece<Packet>::kPayload / kLine;
+    uint32_t most = packets ? kPacketLines : uint32_t(table_.slotBytes / kLine);
     uint32_t used = (lines + leastLot - 1) / leastLot;
     uint32_t lanes = pair.direction() == kKeeps ? pair.lanes() : table_.most;
     if (used > lanes) used = lanes;
@@ -949,7 +953,7 @@ class Worker {
     uint32_t lanes = (uint32_t(divideUp(bytes, kLine)) + first.to - 1) / first.to;
     if (lanes > table_.storing) lanes = table_.storing;
     if (task.lane >= lanes) return true;
-    const uint64_t stretch = uint64_t(lanes) * table_.piece, from = task.step * stretch;
+    const uint64_t stretch = lanes * table_.piece, from = task.step * stretch;
     const bool last = bytes - from <= stretch;
     copy(task.place + from, message.at + from, last ? bytes - from : stretch,
          task.lane * Threads::threads() + Threads::thread(), lanes * Threads::threads());
@@ -990,8 +994,8 @@ class Worker {
 
   // packets returns the slot of the task's chunk for packets, and bytes the slot for other data, in
   // the receiver's box.
-  MSCCLGO_DEVICE uint8_t* packets(const Task& task) const {
-    return task.packets + task.chunk % kSlots * table_.packetSlot;
+  MSCCLGO_DEVICE static uint8_t* packets(const Task& task) {
+    return task.packets + task.chunk % kSlots * kPacketSlot;
   }
   MSCCLGO_DEVICE uint8_t* bytes(const Box& receivers, const Task& task) const {
     return receivers.bytes(task.ring, table_.slotBytes) + task.chunk % kSlots * table_.slotBytes;
@@ -1051,7 +1055,7 @@ class Worker {
   // reports whether it has.
   MSCCLGO_DEVICE bool clear(uint64_t chunk, uint8_t* slot) const {
     if (!isLast(chunk)) return false;
-    for (uint32_t i = Threads::thread(); i < table_.packetSlot / 8; i += Threads::threads())
+    for (uint32_t i = Threads::thread(); i < kPacketSlot / 8; i += Threads::threads())
       store<Scope::System, Order::Relaxed>(reinterpret_cast<uint64_t*>(slot) + i, uint64_t(0));
     Threads::sync();
     return true;
@@ -1160,7 +1164,7 @@ class Calls {
   }
 
   MSCCLGO_DEVICE Box box(uint32_t rank) const {
-    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes, table_.packetSlot};
+    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes};
   }
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
 
@@ -1180,7 +1184,7 @@ MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, con
   if (table.more != nullptr) awaitPrevious();
   Worker<Threads, Packet, Reach, Places> worker(group, boxes, table, reach, tasks);
   auto brief = worker.brief();
-  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes, table.packetSlot};
+  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   awaitPrevious();
   uint64_t launch = own.launches()[blockIdx.x];
   Calls<Reach> calls(group, boxes, table, reach, tasks, launch);
