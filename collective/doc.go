@@ -53,16 +53,15 @@
 // A runner allocates memory when it first needs it, and Close releases it.
 //
 // On one host that is twice [Options.Scratch] for large calls on any buffers, an inbox of 256 MiB for large
-// all-reduces, and a scratch of [communicator.Options] for packets. All-to-alls with counts, and with them
-// gathers and scatters that packets do not carry, take 32 MiB, and groups of sends and receives 61 MiB
-// between two ranks and 69 to 91 among up to 8. Among more, up to 256, each of the two takes at most 64 MiB,
-// as slots are smaller.
+// all-reduces, and a scratch of [communicator.Options] for packets. Groups of sends and receives, with them
+// all-to-alls with counts, and gathers and scatters that packets do not carry, take 79 MiB between two ranks and 89
+// to 118 among up to 8. Among more, up to 256, they take at most 64 MiB, as slots are smaller.
 //
 // On several hosts all calls of a runner together take less than 256 MiB by default, whatever the number of
 // hosts: Options.Scratch for calls on any buffers, as much for sums of other hosts, and the rest for what
 // only moves data. Larger calls, and those among more hosts, are done in more pieces. But for the algorithm
 // ring, which has an inbox for each memory, prepared calls on other memory take only channels. Where Options.Scratch
-// is not 64 MiB, all-to-alls with counts and groups take up to twice as much as it each between hosts,
+// is not 64 MiB, groups take up to twice as much as it each between hosts,
 // and at least 32 KiB for each rank.
 //
 // # Several hosts

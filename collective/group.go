@@ -34,7 +34,7 @@ import (
 //
 // Only ranks that have messages launch a group, on any streams. But the first one of a
 // runner is launched by all ranks, if need be with no message, unless [Runner.LoadGroups]
-// was called: it prepares what all later ones need.
+// or [Runner.AllToAllV] was called: it prepares what all later ones need.
 //
 // # Large messages
 //
@@ -50,7 +50,8 @@ import (
 // captured: then all its streams take part in the capture.
 //
 // Groups keep their place among this rank's other calls on the communicator, so ranks that
-// also make collective calls make both in the same order.
+// also make collective calls make both in the same order. An all-to-all with counts has a message for each pair of
+// ranks, which is numbered as the messages of groups are, and matches none of theirs.
 type Group struct {
 	runner   *Runner
 	messages []message

@@ -26,8 +26,8 @@ type Options struct {
 	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. On several
 	// hosts it is for the two together. It is allocated when it is first needed. Larger calls go
 	// through it in pieces. 0 means 64 MiB. It is also what the sums of other hosts have in
-	// reductions (hier). Another size than 64 MiB is also the most for what groups and all-to-alls
-	// with counts send to other hosts, and for what they receive, though 16 KiB for each rank at least;
+	// reductions (hier). Another size than 64 MiB is also the most for what groups, and so all-to-alls
+	// with counts, send to other hosts, and for what they receive, though 16 KiB for each rank at least;
 	// and for the two together of what other all-to-alls, gathers and scatters pass on between
 	// hosts (hier).
 	Scratch uint64
