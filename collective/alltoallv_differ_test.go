@@ -203,3 +203,41 @@ func (c differing) found(r *Runner, s *gpu.Stream) error {
 	}
 	return nil
 }
+
+// TestGroupIsNotAllToAllV has a rank send in a group what the other receives in an all-to-all with counts: ranks that
+// make the two in different orders are told, though the messages are alike.
+func TestGroupIsNotAllToAllV(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{Timeout: time.Minute}, func(ctx context.Context, comm *communicator.Communicator) error {
+		r, err := New(ctx, comm, Options{})
+		if err != nil {
+			return err
+		}
+		s, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		b, err := comm.Device().Alloc(8)
+		if err == nil {
+			err = r.LoadGroups(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if comm.Rank() == 0 {
+			err = r.Send(s, b, 4, U8, 1)
+		} else {
+			err = r.AllToAllV(s, b, nil, []uint64{0, 0}, []uint64{4, 0}, U8)
+		}
+		if err != nil && comm.Err() == nil {
+			return err
+		}
+		<-comm.Done()
+		const want = "rank 0 sends 4 u8 in a group to rank 1, which receives 4 u8 in a call of all ranks (message 0 from rank 0)"
+		if got := comm.Err(); !errors.Is(got, mscclgo.ErrInvalid) || !strings.Contains(got.Error(), want) {
+			return fmt.Errorf("the group's error is %w", got)
+		}
+		err = errors.Join(s.Synchronize(ctx), s.Close(), b.Close())
+		_ = r.Close(ctx) // as the group has failed
+		return err
+	})
+}
