@@ -58,6 +58,7 @@ type Group struct {
 	ofAll    bool   // it is of a call that all ranks make
 	unplaced bool   // large messages are not stored where they belong
 	waits    bool   // its kernel begins when the kernel before has ended
+	blocks   uint64 // a task for each of so many blocks is enough, alike on all ranks; 0 for no bound
 	name     string // of the last launch, which had so many messages
 	named    int
 }

@@ -15,6 +15,15 @@ func (s groupSizes) most() uint64 {
 	return s.large
 }
 
+// most is sizes.most for the packets of the runner's link.
+func (g *groups) most(r *Runner) uint64 {
+	most := g.sizes.most()
+	if r.link == NVLink {
+		most = max(most, g.sizes.largePacked/uint64(r.group.Size))
+	}
+	return most
+}
+
 // large reports whether a message may be stored where it belongs: by its size and its ranks alone, so that
 // both of them know it.
 func (t *groupTable) large(r *Runner, m *message) bool {

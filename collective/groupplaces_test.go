@@ -369,7 +369,7 @@ func TestTooManyEntries(t *testing.T) {
 		}
 		defer r.Close(ctx)
 		table := &groupTable{places: true, messages: make([]workMessage, mostOfGroup+1)}
-		testerr.Expect(t, table.add(r, 1, 1-comm.Rank(), []*message{{}}, nil), mscclgo.ErrInvalid, "entries of the table")
+		testerr.Expect(t, table.add(r.Group(), 1, 1-comm.Rank(), []*message{{}}, nil), mscclgo.ErrInvalid, "entries of the table")
 		if len(table.pairs) > 0 {
 			t.Error("the pair is in the table")
 		}

@@ -45,6 +45,7 @@ type groupSizes struct {
 	least       uint64 // of another
 	post        uint64 // bytes of a post between hosts, at most
 	large       uint64 // bytes of the largest message that is not stored where it belongs; 0 if none is
+	largePacked uint64 // the same for LL128 packets where that is more, for all ranks of a host together
 	piece       uint64 // of such a message that a lane stores at a time, bytes, whole lines
 	long        uint64 // bytes of messages of which each lane that stores has a multiprocessor of its own; see storing
 	blocks      int
@@ -60,8 +61,8 @@ type groupSizes struct {
 // 18.0. A lane's pieces are 256 KiB: it looks
 // after the block's other lanes between them, and of up to 16 MiB for each of 64 lanes there is one.
 var defaultGroupSizes = groupSizes{
-	lanes: 192, keeps: 64, ofAll: 192, slot: 64 << 10, packetSlot: 40 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
-	large: 2 << 20, piece: 256 << 10, long: 16 << 20, blocks: 256, threads: 512,
+	lanes: 192, keeps: 64, ofAll: 192, slot: 64 << 10, packetSlot: 48 << 10, packets: 16 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
+	large: 2 << 20, largePacked: 8 << 20, piece: 256 << 10, long: 16 << 20, blocks: 256, threads: 512,
 }
 
 // groupTable is Table of group.cu, and what is beside it.
@@ -330,7 +331,7 @@ func (g *Group) table() (*groupTable, error) {
 	}
 	t := &r.groups.work
 	t.tasks, t.most, t.busy, t.spared, t.declined = 0, 0, 0, 0, false
-	t.arg.Large, t.arg.Piece = r.groups.sizes.most(), r.groups.sizes.piece
+	t.arg.Large, t.arg.Piece = r.groups.most(r), r.groups.sizes.piece
 	if g.unplaced {
 		t.arg.Large = mostMessage
 	}
@@ -345,18 +346,21 @@ func (g *Group) table() (*groupTable, error) {
 	if g.ofAll {
 		t.arg.Most, t.ofAll = uint32(r.groups.ofAllLanes(r)), 1<<47 // Elements::ofAll of collective.cuh
 	}
+	if g.blocks > 0 {
+		t.arg.Most = uint32(min(uint64(t.arg.Most), max(1, g.blocks*2/3/uint64(max(ranks-1, 1)))))
+	}
 	t.arg.Storing = uint32(t.storing(r, sends))
 	// Each rank begins with another peer.
 	for k := 1; k < ranks; k++ {
-		if err := t.add(r, 0, (me+k)%ranks, sends[(me+k)%ranks], nil); err != nil {
+		if err := t.add(g, 0, (me+k)%ranks, sends[(me+k)%ranks], nil); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.add(r, 2, me, sends[me], receives[me]); err != nil {
+	if err := t.add(g, 2, me, sends[me], receives[me]); err != nil {
 		return nil, err
 	}
 	for k := 1; k < ranks; k++ {
-		if err := t.add(r, 1, (me+ranks-k)%ranks, receives[(me+ranks-k)%ranks], nil); err != nil {
+		if err := t.add(g, 1, (me+ranks-k)%ranks, receives[(me+ranks-k)%ranks], nil); err != nil {
 			return nil, err
 		}
 	}
@@ -404,7 +408,8 @@ func (g *Group) matchSelf(sends, receives []*message) error {
 }
 
 // add adds the messages of a pair. others are the receives of what this rank sends to itself.
-func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*message) error {
+func (t *groupTable) add(g *Group, direction, peer int, messages, others []*message) error {
+	r := g.runner
 	if len(messages) == 0 {
 		return nil
 	}
@@ -424,6 +429,9 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	if others != nil {
 		near := uint64(r.group.Size)
 		most = r.groups.sizes.keepLanes(r.comm.Size(), othersTasks(near, uint64(r.comm.Size())-near, uint64(t.arg.Lanes)))
+		if g.blocks > 0 {
+			most = max(1, min(most, g.blocks/3))
+		}
 		if t.places {
 			most = t.keepsBeside(r.multiprocessors(), most)
 		}

@@ -32,7 +32,7 @@ func (a *slots) load(ctx context.Context, r *Runner, c *Call) (launchable, error
 
 // launch takes the addresses of this rank's buffers alone.
 func (a *slots) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
-	g := &Group{runner: r, ofAll: true, unplaced: true, waits: !c.Overlap}
+	g := &Group{runner: r, ofAll: true, unplaced: true, waits: !c.Overlap, blocks: uint64(min(c.Blocks, k.fit))}
 	from, to, rank := ownOf(r, in), ownOf(r, out), r.comm.Rank()
 	add := func(receives bool, peer int, at gpu.Ptr) {
 		g.messages = append(g.messages, message{address: at, count: c.Count, typ: c.Type, peer: peer, receives: receives})
