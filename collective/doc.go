@@ -54,15 +54,14 @@
 //
 // On one host that is twice [Options.Scratch] for large calls on any buffers, an inbox of 256 MiB for large
 // all-reduces, and a scratch of [communicator.Options] for packets. Groups of sends and receives, with them
-// all-to-alls with counts, and gathers and scatters that packets do not carry, take 85 MiB between two ranks and 96
-// to 127 among up to 8. Among more, up to 256, they take at most 64 MiB, as slots are smaller.
+// all-to-alls with counts, and gathers and scatters that packets do not carry, take 79 MiB between two ranks and 89
+// to 118 among up to 8. Among more, up to 256, they take at most 64 MiB, as slots are smaller.
 //
 // On several hosts all calls of a runner together take less than 256 MiB by default, whatever the number of
 // hosts: Options.Scratch for calls on any buffers, as much for sums of other hosts, and the rest for what
 // only moves data. Larger calls, and those among more hosts, are done in more pieces. But for the algorithm
 // ring, which has an inbox for each memory, prepared calls on other memory take only channels. Where Options.Scratch
-// is not 64 MiB, groups take up to twice as much as it each between hosts,
-// and at least 32 KiB for each rank.
+// is not 64 MiB, groups take up to twice as much as it between hosts, and at least 32 KiB for each rank.
 //
 // # Several hosts
 //

@@ -54,14 +54,15 @@ type groupSizes struct {
 
 // defaultGroupSizes have a block for each lane that two ranks use, of either direction and for what
 // stays where it is, two a multiprocessor: while one waits until its stores are out, others store.
-// Packets end where they do in all-to-alls. Among many ranks slots are smaller; see fitting.
+// Among many ranks slots are smaller; see fitting.
 //
-// Messages of more than 2 MiB are stored where they belong, where that can be. The sender awaits an offer: on two
-// H200s an all-to-all of messages of 1.5 MiB takes 12.9 us so and 11.9 through slots, and one of 3 MiB 17.5 and
-// 18.0. A lane's pieces are 256 KiB: it looks
-// after the block's other lanes between them, and of up to 16 MiB for each of 64 lanes there is one.
+// Messages of more than 2 MiB are stored where they belong, where that can be, and with NVLink between two ranks those
+// of more than 4 MiB. The sender awaits an offer: on two H200s an all-to-all of messages of 3 MiB takes 16.9 us so and
+// 15.2 by packets, and one of 4 MiB 20.0 and 19.6. Where they are not stored so, packets carry up to 8 MiB between two
+// ranks. A lane's pieces are 256 KiB: it looks after the block's other lanes between them, and of up to 16 MiB for
+// each of 64 lanes there is one.
 var defaultGroupSizes = groupSizes{
-	lanes: 192, keeps: 64, ofAll: 192, slot: 64 << 10, packetSlot: 48 << 10, packets: 16 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
+	lanes: 192, keeps: 64, ofAll: 192, slot: 64 << 10, packetSlot: 40 << 10, packets: 16 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost,
 	large: 2 << 20, largePacked: 8 << 20, piece: 256 << 10, long: 16 << 20, blocks: 256, threads: 512,
 }
 
