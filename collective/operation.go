@@ -149,8 +149,8 @@ func (r *Runner) invalidUse(op, format string, args ...any) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.comm.Rank(), mscclgo.NoRank)
 }
 
-// Choice returns how the operation is done, with the number of blocks that its grid
-// has.
+// Choice returns how the operation is done, with the number of blocks that its grid has on this
+// rank.
 func (o *Operation) Choice() Choice { return o.choice }
 
 // Close ends the operation's use. What the call's memories have for it stays theirs;

@@ -214,8 +214,12 @@ func (t *tuner) candidates(ctx context.Context, p *problem) ([]*candidate, error
 				return nil, err
 			}
 			c.Blocks = k.op.Choice().Blocks
-			if !seen[c] {
-				seen[c] = true
+			// Rank 0 decides: the root of a gather or a scatter may have another grid.
+			more, err := decide(ctx, t.comm, !seen[c])
+			if err != nil {
+				return nil, err
+			}
+			if seen[c] = true; more {
 				all = append(all, k)
 			}
 		}
