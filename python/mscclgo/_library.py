@@ -77,7 +77,7 @@ def check(loaded: ctypes.CDLL, path: str) -> ctypes.CDLL:
         if has[:2] != VERSION[:2]:
             raise UnsupportedError(
                 "mscclgo: load the library: {} is version {}.{}.{}, and the Python package {}.{}.{}: install "
-                "both in one version".format(path, *has, *VERSION)
+                "both in one version: {}".format(path, *has, *VERSION, remedy(path, "", platform.machine()))
             )
         for name, result in dict(error_text=ctypes.c_char_p, error_rank=ctypes.c_int, error_peer=ctypes.c_int).items():
             getattr(loaded, "mscclgo_" + name).restype = result

@@ -265,7 +265,7 @@ def test_other_library() -> None:
 
 def test_other_version(monkeypatch: Any) -> None:
     monkeypatch.setattr(_library, "VERSION", (0, 9, 0))
-    with pytest.raises(mscclgo.UnsupportedError, match="install both in one version"):
+    with pytest.raises(mscclgo.UnsupportedError, match="install both in one version: .*pip install --force-reinstall"):
         _library.check(ctypes.CDLL(_library.library._name), "the library")
 
 
