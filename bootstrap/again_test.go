@@ -33,7 +33,7 @@ func TestMeetAgain(t *testing.T) {
 	first := meetAt(ctx, t, r.ID(), 3)
 	for range 5 {
 		bs := meetAt(ctx, t, r.ID(), 3)
-		<-r.Over()
+		<-r.Internal().Over()
 		each(t, bs, func(b *Bootstrap) error { return b.Barrier(ctx) })
 		closeAll(bs)
 	}
@@ -46,8 +46,8 @@ func TestMeetAgainWithout(t *testing.T) {
 	r := rendezvous(t, quiet)
 	ctx := testContext(t)
 	closeAll(meetAt(ctx, t, r.ID(), 3))
-	<-r.Over()
-	r.Ended(1, "exited with code 0")
+	<-r.Internal().Over()
+	r.Internal().Ended(1, "exited with code 0")
 	_, errs := connectAll(ctx, []Options{{Rank: 0, Size: 3, ID: r.ID()}, {Rank: 2, Size: 3, ID: r.ID()}})
 	for _, err := range errs {
 		wantError(t, err, mscclgo.ErrRemote, "rank 1 exited with code 0 before all ranks had come")
@@ -61,7 +61,7 @@ func TestMeetAgainStranger(t *testing.T) {
 	r := rendezvous(t, quiet)
 	ctx := testContext(t)
 	closeAll(meetAt(ctx, t, r.ID(), 2))
-	<-r.Over()
+	<-r.Internal().Over()
 	r.mu.Lock()
 	r.met[1][0]++ // another process was rank 1
 	r.mu.Unlock()

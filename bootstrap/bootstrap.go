@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
@@ -40,10 +40,10 @@ type Bootstrap struct {
 	peers    []*peer    // by rank; this rank's own is never connected
 	failure  *failure   // the first, or nil
 	closing  bool
-	dead     func(rank int) bool // see grace.AskDead; may be nil
-	linked   bool                // all ranks are connected: Connect has succeeded
-	early    *watch.Fact         // the first connection that broke before that, or nil
-	allLeave bool                // all ranks close the group, and nobody turns to another
+	dead     []func(rank int) bool // see AskDead of package inside
+	linked   bool                  // all ranks are connected: Connect has succeeded
+	early    *watch.Fact           // the first connection that broke before that, or nil
+	allLeave bool                  // all ranks close the group, and nobody turns to another
 	// verifying means that verify runs, unsettled that it must look again.
 	verifying, unsettled bool
 }
@@ -71,16 +71,6 @@ type peer struct {
 	dialing bool
 	dialed  chan struct{} // closed when out is set or the dial has failed
 	dialErr error
-}
-
-func init() {
-	grace.AskDead = func(boot any, dead func(rank int) bool) {
-		b := boot.(*Bootstrap)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.dead = dead
-	}
-	grace.Lossy = func(boot any) (int, time.Time) { return boot.(*Bootstrap).lossy() }
 }
 
 func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
@@ -112,9 +102,7 @@ func (b *Bootstrap) Rank() int { return b.rank }
 // Size returns how many ranks the group was made of.
 func (b *Bootstrap) Size() int { return b.size }
 
-// LocalAddr returns the address of this machine at which the peers of this rank dial
-// it, or the zero Addr if it listens on every address.
-func (b *Bootstrap) LocalAddr() netip.Addr {
+func (b insideBootstrap) LocalAddr() netip.Addr {
 	if b.over != nil {
 		return netip.Addr{}
 	}
@@ -163,9 +151,9 @@ func (b *Bootstrap) close() {
 	b.mu.Lock()
 	asked := b.dead
 	b.mu.Unlock()
-	dead := make([]bool, b.size) // asked ahead of the lock: Dead may look at other groups
+	dead := make([]bool, b.size) // asked ahead of the lock: they may look at other groups
 	for rank := range dead {
-		dead[rank] = b.options.Dead != nil && b.options.Dead(rank) || asked != nil && asked(rank)
+		dead[rank] = slices.ContainsFunc(asked, func(ask func(rank int) bool) bool { return ask(rank) })
 	}
 	together := uint64(0) // 1 if all ranks of a Carrier's group close it now
 	if t, ok := b.over.(interface{ Together() bool }); ok && t.Together() {

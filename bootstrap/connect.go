@@ -17,9 +17,9 @@ import (
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
-// DefaultTimeout is how long Connect waits for all ranks if Options.Timeout is
+// defaultTimeout is how long Connect waits for all ranks if Options.Timeout is
 // zero.
-const DefaultTimeout = time.Minute
+const defaultTimeout = time.Minute
 
 // Options describe this rank and its group.
 type Options struct {
@@ -27,7 +27,7 @@ type Options struct {
 	Size int      // the world size: how many ranks the group has
 	ID   UniqueID // the same on all ranks
 
-	// Timeout bounds Connect in addition to its context. 0 means DefaultTimeout.
+	// Timeout bounds Connect in addition to its context. 0 means a minute.
 	Timeout time.Duration
 
 	// HeartbeatTimeout is for how long a rank that has come to the rendezvous may give no
@@ -49,11 +49,6 @@ type Options struct {
 	// group's secret authenticates. It must be the same on all ranks. Without it
 	// traffic is neither encrypted nor signed.
 	TLS bool
-
-	// Dead reports whether a rank is known to have failed, or to give no sign of life, by other means
-	// than this group's, such as another group of the same processes: closing does not wait until it
-	// has read the news. It must not block. Nil knows of none.
-	Dead func(rank int) bool
 
 	// Logger receives refused strangers, and ranks that leave or fail. Nil
 	// discards.
@@ -103,7 +98,7 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 	}
 	o.Logger = logger(o.Logger)
 	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
+		o.Timeout = defaultTimeout
 	}
 	if o.HeartbeatTimeout == 0 {
 		o.HeartbeatTimeout = DefaultHeartbeatTimeout

@@ -14,8 +14,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
-// DefaultSettle is ElasticOptions.Settle if that is 0.
-const DefaultSettle = time.Second
+// defaultSettle is ElasticOptions.Settle if that is 0.
+const defaultSettle = time.Second
 
 // ElasticOptions configure an [Elastic].
 type ElasticOptions struct {
@@ -25,7 +25,7 @@ type ElasticOptions struct {
 	Min, Max int
 	// Settle is how long the server waits for more ranks after the last that came. It
 	// must be longer than ranks take to notice a failure one after the other. 0 means
-	// [DefaultSettle].
+	// a second.
 	Settle time.Duration
 	// ID is the id to serve, such as one of [NewUniqueID] or that of a server that has
 	// ended, which this one then follows: groups go on meanwhile. The zero id stands for
@@ -97,7 +97,7 @@ func NewElastic(addr string, o ElasticOptions) (*Elastic, error) {
 		o.Max = MaxSize
 	}
 	if o.Settle == 0 {
-		o.Settle = DefaultSettle
+		o.Settle = defaultSettle
 	}
 	if o.Min < 1 || o.Max < o.Min || o.Max > MaxSize || o.Settle < 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "from %d to %d ranks after %v; allowed are 1 to %d, and no negative time", o.Min, o.Max, o.Settle, MaxSize)
@@ -192,7 +192,7 @@ func (e *Elastic) lose(c *comer, why error) {
 	if e.current[c] {
 		delete(e.current, c)
 		if e.meeting != nil {
-			e.meeting.Ended(c.rank, "has ended")
+			e.meeting.Internal().Ended(c.rank, "has ended")
 		}
 	}
 	if !e.closed {

@@ -25,16 +25,13 @@ const (
 	// EnvPort holds the port on which rank 0 opens the rendezvous. It is ignored
 	// if there is an EnvID.
 	EnvPort = "MSCCLGO_PORT"
-	// EnvInterface names the network interface to use, as Options.Interface.
-	EnvInterface = "MSCCLGO_INTERFACE"
-	// EnvAdvertise holds the address that peers dial, as Options.Advertise.
-	EnvAdvertise = "MSCCLGO_ADVERTISE"
-	// EnvTLS is 1 to encrypt the bootstrap's traffic, as Options.TLS, or 0.
-	EnvTLS = "MSCCLGO_BOOTSTRAP_TLS"
+	// envInterface names the network interface to use, as Options.Interface.
+	envInterface = "MSCCLGO_INTERFACE"
+	// envAdvertise holds the address that peers dial, as Options.Advertise.
+	envAdvertise = "MSCCLGO_ADVERTISE"
+	// envTLS is 1 to encrypt the bootstrap's traffic, as Options.TLS, or 0.
+	envTLS = "MSCCLGO_BOOTSTRAP_TLS"
 )
-
-// A Lookup finds the value of an environment variable, as os.LookupEnv does.
-type Lookup func(name string) (value string, ok bool)
 
 // An Env describes this process as the environment does.
 type Env struct {
@@ -117,14 +114,14 @@ var launchers = []launcher{
 
 // InGroupEnv reports whether a launcher that FromEnv knows has started this
 // process. If not, the process is on its own.
-func InGroupEnv(lookup Lookup) bool {
+func InGroupEnv(lookup func(name string) (value string, ok bool)) bool {
 	v := vars{lookup}
 	return v.has(EnvID) || v.launcher() != nil
 }
 
 // RankVariables returns the variables, of those that are set, by which launchers that FromEnv
 // knows make a process a rank. Without them it is on its own.
-func RankVariables(lookup Lookup) (names []string) {
+func RankVariables(lookup func(name string) (value string, ok bool)) (names []string) {
 	v := vars{lookup}
 	if v.has(EnvID) {
 		names = append(names, EnvID)
@@ -175,7 +172,7 @@ const opEnv = "bootstrap: read the environment"
 //
 // The error, an ErrInvalid, names the variables that are missing or contradict
 // each other.
-func FromEnv(lookup Lookup) (Env, error) {
+func FromEnv(lookup func(name string) (value string, ok bool)) (Env, error) {
 	env, err := vars{lookup}.env()
 	if err != nil {
 		return Env{}, mscclgo.Errorf(mscclgo.ErrInvalid, opEnv, "%w", err)
@@ -184,7 +181,9 @@ func FromEnv(lookup Lookup) (Env, error) {
 }
 
 // vars is an environment. A variable that is set but empty counts as not set.
-type vars struct{ lookup Lookup }
+type vars struct {
+	lookup func(name string) (value string, ok bool)
+}
 
 func (v vars) get(name string) string {
 	s, _ := v.lookup(name)
@@ -259,11 +258,11 @@ func (v vars) env() (Env, error) {
 	if v.has(EnvID) && l.rank == "RANK" {
 		env.Launcher = "mscclgo run"
 	}
-	env.Options.Interface = v.get(EnvInterface)
-	env.Options.Advertise = v.get(EnvAdvertise)
-	if v.has(EnvTLS) {
-		if env.Options.TLS, err = strconv.ParseBool(v.get(EnvTLS)); err != nil {
-			return Env{}, fmt.Errorf("%s=%q is neither 1 nor 0", EnvTLS, v.get(EnvTLS))
+	env.Options.Interface = v.get(envInterface)
+	env.Options.Advertise = v.get(envAdvertise)
+	if v.has(envTLS) {
+		if env.Options.TLS, err = strconv.ParseBool(v.get(envTLS)); err != nil {
+			return Env{}, fmt.Errorf("%s=%q is neither 1 nor 0", envTLS, v.get(envTLS))
 		}
 	}
 	if v.has(EnvID) {

@@ -18,7 +18,7 @@ import (
 )
 
 // environment is a Lookup in "NAME=value" words.
-func environment(words string) Lookup {
+func environment(words string) func(string) (string, bool) {
 	env := map[string]string{}
 	for _, w := range strings.Fields(words) {
 		name, value, _ := strings.Cut(w, "=")

@@ -54,13 +54,10 @@ func (b *Bootstrap) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause was passed")
 	}
-	b.Blame(watch.Culprit(cause, b.rank), cause)
+	b.Internal().Blame(watch.Culprit(cause, b.rank), cause)
 }
 
-// Blame fails the group as Abort does, for the failure of another rank that this one has
-// noticed: the errors of all ranks name that rank. cause must not be nil; the other ranks
-// receive its text and its kind.
-func (b *Bootstrap) Blame(rank int, cause error) {
+func (b insideBootstrap) Blame(rank int, cause error) {
 	if rank < 0 || rank >= b.size {
 		rank = b.rank
 	}

@@ -67,8 +67,8 @@ func TestAbortReachesAll(t *testing.T) {
 func TestBlame(t *testing.T) {
 	bs := group(t, 5)
 	cause := errors.New("it is stopped")
-	bs[3].Blame(1, cause)
-	bs[3].Blame(2, errors.New("a second cause changes nothing"))
+	bs[3].Internal().Blame(1, cause)
+	bs[3].Internal().Blame(2, errors.New("a second cause changes nothing"))
 	for _, b := range bs {
 		awaitDone(t, b)
 		if b.Rank() == 1 {
@@ -89,7 +89,7 @@ func TestBlame(t *testing.T) {
 func TestBlameOfNoOther(t *testing.T) {
 	for _, rank := range []int{0, -1, 2} {
 		bs := group(t, 2)
-		bs[0].Blame(rank, errors.New("it is stopped"))
+		bs[0].Internal().Blame(rank, errors.New("it is stopped"))
 		awaitDone(t, bs[1])
 		wantError(t, bs[0].Err(), mscclgo.ErrAborted, "it is stopped")
 		wantError(t, bs[1].Err(), mscclgo.ErrAborted, "rank 0 failed", "it is stopped")

@@ -244,10 +244,10 @@ func TestAddresses(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	if at := bs[1].LocalAddr(); !at.IsLoopback() {
+	if at := bs[1].Internal().LocalAddr(); !at.IsLoopback() {
 		t.Errorf("rank 1 is at %v", at)
 	}
-	if at := bs[2].LocalAddr(); at.IsValid() {
+	if at := bs[2].Internal().LocalAddr(); at.IsValid() {
 		t.Errorf("rank 2, on all addresses, is at %v", at)
 	}
 	each(t, bs, func(b *Bootstrap) error {

@@ -178,7 +178,7 @@ func killOne(t *testing.T, run int, soon time.Duration) bool {
 	procs[victim].Cmd.Process.Kill()
 	killed := time.Now()
 	<-procs[victim].Ended
-	r.Ended(victim, "was killed")
+	r.Internal().Ended(victim, "was killed")
 	if strings.Contains(procs[victim].Stdout.String(), "closed") {
 		for _, p := range procs {
 			<-p.Ended
@@ -297,7 +297,7 @@ func TestEndedBeforeItCame(t *testing.T) {
 		done <- err
 	}()
 	time.Sleep(50 * time.Millisecond)
-	r.Ended(1, "exited with code 3")
+	r.Internal().Ended(1, "exited with code 3")
 	err := <-done
 	var e *mscclgo.Error
 	if !errors.As(err, &e) || e.Kind != mscclgo.ErrRemote || e.Peer != 1 || !strings.Contains(err.Error(), "rank 1 exited with code 3") {

@@ -54,7 +54,7 @@ func await(t testing.TB, what string, so func() bool) {
 // TestLeftAfterFailure waits for a rank that has left since the group failed: the error is the failure.
 func TestLeftAfterFailure(t *testing.T) {
 	bs := group(t, 3)
-	bs[0].Blame(2, errors.New("it burns"))
+	bs[0].Internal().Blame(2, errors.New("it burns"))
 	<-bs[1].Done()
 	bs[1].noteLeft(0, "in a test")
 	closeAll(bs[:1])

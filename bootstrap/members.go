@@ -135,11 +135,7 @@ func (r *Rendezvous) noJoin(rank int, from net.Addr) {
 	}
 }
 
-// Ended tells the ranks that are not connected to each other yet that the process of one
-// has ended, and how ("was killed"), which the process that started it knows even if it never
-// came here. They fail with an ErrRemote whose peer it is. The rendezvous is not concerned
-// with a rank any more once all are connected.
-func (r *Rendezvous) Ended(rank int, how string) {
+func (r insideRendezvous) Ended(rank int, how string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -161,12 +157,7 @@ func failedEarly(rank int, how string) watch.Fact {
 	return refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before the ranks were connected", rank, how))
 }
 
-// Stopped tells the ranks that came that the process of one has been stopped by a signal
-// since a time, which the process that started it can see even if it never came here. They
-// fail with an ErrRemote whose peer it is, once that is longer ago than the heartbeat
-// time-out of one of them, so Stopped is called again and again while the process is stopped.
-// It reports whether they do.
-func (r *Rendezvous) Stopped(rank, process int, since time.Time) bool {
+func (r insideRendezvous) Stopped(rank, process int, since time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	impatient := false
@@ -288,7 +279,7 @@ func (r *Rendezvous) conflict(m *member) string {
 		return fmt.Sprintf("the ranks disagree on the world size: rank %d has %d, rank %d has %d",
 			r.first, r.size, m.rank, m.join.size)
 	case m.join.tls != r.tls:
-		return fmt.Sprintf("rank %d and rank %d disagree on TLS: set Options.TLS, or %s, alike on all ranks", r.first, m.rank, EnvTLS)
+		return fmt.Sprintf("rank %d and rank %d disagree on TLS: set Options.TLS, or %s, alike on all ranks", r.first, m.rank, envTLS)
 	case m.rank < 0 || m.rank >= r.size:
 		return fmt.Sprintf("rank %d is outside a world of %d ranks, 0 to %d", m.rank, r.size, r.size-1)
 	case old != nil && old.join.process != m.join.process:

@@ -14,12 +14,21 @@ import (
 	"github.com/mscclgo/mscclgo/internal/race"
 )
 
-// A Carrier sends and receives messages between the ranks of a group, as over MPI or a program's own RPC. See [Over], and
-// Bootstrap of package communicator for what its methods promise.
+// A Carrier sends and receives messages between the ranks of a group, as over MPI or a program's own RPC. See [Over].
 type Carrier interface {
+	// Rank returns this rank's number, from 0.
 	Rank() int
+	// Size returns the number of ranks.
 	Size() int
+	// Send sends data, at most 64 MiB, to another rank, where a Recv with the same
+	// tag returns it. Messages to one rank with one tag arrive in order. Send may
+	// return before the message is received, and must not wait for the other rank
+	// to call Recv. The caller may reuse data when Send has returned.
 	Send(ctx context.Context, peer int, tag uint64, data []byte) error
+	// Recv returns the next message from another rank with the tag, and waits for
+	// it. It returns an error when ctx ends, and should return one when it knows
+	// that the peer is dead, and has no message of it left: that is how the group detects it,
+	// and a message is how a rank that leaves in good order differs from one that died.
 	Recv(ctx context.Context, peer int, tag uint64) ([]byte, error)
 }
 
@@ -28,7 +37,7 @@ const frameTag = 1<<64 - 1
 
 // Over returns a Bootstrap over a program's own messages: the collectives, news of failures and all else is this
 // package's. It must be called on all ranks of the group, once for each Carrier. The last tag is the Bootstrap's. If the
-// Carrier has methods Group and Key as a Bootstrap has, they are used; otherwise rank 0 draws a secret and sends it
+// Carrier has the methods Group and Key of a Bootstrap, whose results only the ranks of the group know, they are used; otherwise rank 0 draws a secret and sends it
 // to the others, so that the messages must be confidential. The caller closes the result.
 //
 // Errors: ErrInvalid where the Carrier's numbers make no sense, and those of [Bootstrap.AllGather].

@@ -124,7 +124,7 @@ func (b *Bootstrap) watchNeighbours() {
 			// A little later than a communicator, which knows more.
 			if rank := b.ask(now, timeout+every); rank >= 0 && timeout > 0 {
 				text := fmt.Sprintf("it has given no sign of life to rank %d for %v: it is stopped, its host hangs, or the network to it is down", b.rank, timeout+every)
-				if peer, since := b.lossy(); peer == rank && !since.IsZero() {
+				if peer, since := b.Internal().Lossy(); peer == rank && !since.IsZero() {
 					text += "; its host does not acknowledge what it is sent, as where large messages do not pass, since MTUs of interfaces and switches differ"
 				}
 				b.fail(watch.Lost(b.rank, rank, text))
@@ -154,9 +154,7 @@ func (b *Bootstrap) ask(now time.Time, timeout time.Duration) (silent int) {
 	return silent
 }
 
-// lossy returns the peer whose host has acknowledged nothing for longest, while this one sends again what it
-// sent there, and since when; see grace.Lossy.
-func (b *Bootstrap) lossy() (peer int, since time.Time) {
+func (b insideBootstrap) Lossy() (peer int, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.peers {

@@ -81,7 +81,7 @@ func TestStoppedBeforeItCame(t *testing.T) {
 			noLeaks(t)
 			r := rendezvous(t, quiet)
 			since := time.Now().Add(-test.since)
-			if r.Stopped(2, 77, since) {
+			if r.Internal().Stopped(2, 77, since) {
 				t.Error("there is nobody to tell")
 			}
 			var bs []*Bootstrap
@@ -105,7 +105,7 @@ func TestStoppedBeforeItCame(t *testing.T) {
 				case <-done:
 					over = true
 				default:
-					told = r.Stopped(2, 77, since) || told
+					told = r.Internal().Stopped(2, 77, since) || told
 				}
 			}
 			closeAll(bs)
@@ -116,7 +116,7 @@ func TestStoppedBeforeItCame(t *testing.T) {
 				wantCulprit(t, errs, mscclgo.ErrRemote, 2)
 				wantError(t, errs[0], mscclgo.ErrRemote, "rank 2", "is stopped (process 77)")
 			}
-			<-r.Over()
+			<-r.Internal().Over()
 		})
 	}
 }
@@ -188,12 +188,15 @@ func TestNeighboursWithTwoConnections(t *testing.T) {
 // for the other either, where that is known.
 func TestCloseBesideTheDead(t *testing.T) {
 	const failed, silent = 2, 1
-	bs := groupOf(t, 4, Options{Dead: func(rank int) bool { return rank == silent }})
+	bs := groupOf(t, 4, Options{})
+	for _, b := range bs {
+		b.Internal().AskDead(func(rank int) bool { return rank == silent })
+	}
 	for _, rank := range []int{failed, silent} {
 		bs[rank].mu.Lock() // it handles nothing any more
 		defer bs[rank].mu.Unlock()
 	}
-	bs[0].Blame(failed, errors.New("it is silent"))
+	bs[0].Internal().Blame(failed, errors.New("it is silent"))
 	start := time.Now()
 	bs[0].Close()
 	if took := time.Since(start); took >= lingerTime {

@@ -156,9 +156,7 @@ func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous
 // ID returns the group's id, for [Options].
 func (r *Rendezvous) ID() UniqueID { return r.id }
 
-// Over returns a channel that is closed when all ranks of the group that meets now, or met last, are
-// connected to each other, or will not be.
-func (r *Rendezvous) Over() <-chan struct{} {
+func (r insideRendezvous) Over() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.done

@@ -56,7 +56,7 @@ func (r *Rendezvous) giveUp(err error) {
 // also where the rendezvous cannot accept it.
 func (r *Rendezvous) unlessRefused(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	over := r.Over()
+	over := r.Internal().Over()
 	go func() {
 		select {
 		case <-over:

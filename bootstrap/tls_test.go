@@ -48,7 +48,7 @@ func TestTLSOnSomeRanks(t *testing.T) {
 		{Rank: 0, Size: 2, ID: r.ID(), TLS: true}, {Rank: 1, Size: 2, ID: r.ID()}})
 	closeAll(bs)
 	for _, err := range errs {
-		wantError(t, err, mscclgo.ErrInvalid, "rank 0", "rank 1", EnvTLS)
+		wantError(t, err, mscclgo.ErrInvalid, "rank 0", "rank 1", envTLS)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -56,8 +57,8 @@ func NewMemoryChannel(s *semaphore.Device2Device, remote, local *registeredmem.M
 
 // Handle returns what kernels use.
 func (c *MemoryChannel) Handle() devicecode.MemoryChannel {
-	h := devicecode.MemoryChannel{
-		Semaphore:  c.semaphore.Handle(),
+	h := layout.MemoryChannel{
+		Semaphore:  c.semaphore.Handle().Internal(),
 		Remote:     c.remote.Ptr(),
 		Local:      c.local.Ptr(),
 		RemoteSize: c.remote.Size(),
@@ -66,5 +67,5 @@ func (c *MemoryChannel) Handle() devicecode.MemoryChannel {
 	if c.packets != nil {
 		h.Packets, h.PacketsSize = c.packets.Ptr(), c.packets.Size()
 	}
-	return h
+	return layout.Handle[devicecode.MemoryChannel](h)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -60,7 +61,7 @@ func newMemoryEnds(t *testing.T) [2]*memoryEnd {
 		must(err)
 		theirs, err := registries[i].Device().Access(words[1-i])
 		must(err)
-		status, err := registries[i].Device().AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+		status, err := registries[i].Device().AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{})))
 		must(err)
 		t.Cleanup(func() { status.Close() })
 		end.semaphore, err = semaphore.NewDevice2Device(words[i], theirs, devicecode.Watch{Status: status.Ptr(), Timeout: 1e9, Peer: uint32(1 - i), Channel: 3})
@@ -76,15 +77,15 @@ func TestMemoryChannelHandle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := devicecode.MemoryChannel{
-				Semaphore: end.semaphore.Handle(),
+			want := layout.MemoryChannel{
+				Semaphore: end.semaphore.Handle().Internal(),
 				Remote:    end.remote.Buffer().Ptr(), RemoteSize: uint64(1000 + 1 - i),
 				Local: end.local.Buffer().Ptr(), LocalSize: uint64(1000 + i),
 			}
 			if inbox != nil {
 				want.Packets, want.PacketsSize = inbox.Ptr(), uint64(2000+i)
 			}
-			testcmp.Equal(t, fmt.Sprintf("the handle of rank %d", i), c.Handle(), want)
+			testcmp.Equal(t, fmt.Sprintf("the handle of rank %d", i), c.Handle().Internal(), want)
 		}
 	}
 }
@@ -152,7 +153,7 @@ func ExampleNewMemoryChannel() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	status, err := device.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))) // of the group, where a wait that times out reports
+	status, err := device.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))) // of the group, where a wait that times out reports
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -164,6 +165,6 @@ func ExampleNewMemoryChannel() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("the peer's buffer:", c.Handle().RemoteSize, "bytes")
+	fmt.Println("the peer's buffer:", c.Handle().Internal().RemoteSize, "bytes")
 	// Output: the peer's buffer: 1000 bytes
 }

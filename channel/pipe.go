@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -14,10 +13,10 @@ import (
 
 // The sizes of a pipe.
 const (
-	DefaultPipeSlots     = 8
+	defaultPipeSlots     = 8
 	DefaultPipeSlotBytes = 128 << 10
-	MaxPipeSlots         = 1 << 12
-	MaxPipeSlotBytes     = 1 << 40
+	maxPipeSlots         = 1 << 12
+	maxPipeSlotBytes     = 1 << 40
 	// PipeAlign is what the sizes of slots and the offsets of ends in their memory are
 	// multiples of.
 	PipeAlign = 128
@@ -26,8 +25,8 @@ const (
 // PipeSize is the size of a pipe's ring, the same at both ends. The zero value is the
 // default.
 type PipeSize struct {
-	Slots int // a power of two up to MaxPipeSlots; 0 means DefaultPipeSlots
-	// SlotBytes is a multiple of PipeAlign up to MaxPipeSlotBytes. 0 means DefaultPipeSlotBytes,
+	Slots int // a power of two up to 4096; 0 means 8
+	// SlotBytes is a multiple of PipeAlign up to 1 TiB. 0 means DefaultPipeSlotBytes,
 	// and less for communicator.Pipes of many pipes.
 	SlotBytes uint64
 	// LotSlots is how many more slots a message of more than Slots chunks has while it is received, in
@@ -40,7 +39,7 @@ type PipeSize struct {
 // OrDefault returns the size with its zeros replaced.
 func (s PipeSize) OrDefault() PipeSize {
 	if s.Slots == 0 {
-		s.Slots = DefaultPipeSlots
+		s.Slots = defaultPipeSlots
 	}
 	if s.SlotBytes == 0 {
 		s.SlotBytes = DefaultPipeSlotBytes
@@ -53,10 +52,10 @@ func (s PipeSize) Check() error {
 	const op = "channel: size of a pipe"
 	s = s.OrDefault()
 	switch {
-	case s.Slots < 1 || s.Slots > MaxPipeSlots || bits.OnesCount(uint(s.Slots)) != 1:
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d slots; their number must be a power of two up to %d", s.Slots, MaxPipeSlots)
-	case s.SlotBytes > MaxPipeSlotBytes || s.SlotBytes%PipeAlign != 0:
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "slots of %d bytes; the size must be a multiple of %d up to %d", s.SlotBytes, PipeAlign, MaxPipeSlotBytes)
+	case s.Slots < 1 || s.Slots > maxPipeSlots || bits.OnesCount(uint(s.Slots)) != 1:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d slots; their number must be a power of two up to %d", s.Slots, maxPipeSlots)
+	case s.SlotBytes > maxPipeSlotBytes || s.SlotBytes%PipeAlign != 0:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "slots of %d bytes; the size must be a multiple of %d up to %d", s.SlotBytes, PipeAlign, maxPipeSlotBytes)
 	case s.LotSlots != 0 && (s.LotSlots < s.Slots || s.LotSlots > MaxPipeLot || bits.OnesCount(uint(s.LotSlots)) != 1):
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d slots to borrow; their number must be a power of two from %d to %d, or 0", s.LotSlots, s.Slots, MaxPipeLot)
 	}
@@ -261,10 +260,10 @@ func (c *PipeConfig) zero() error {
 	return gpu.CopyIn(words, make([]byte, c.ControlBytes()))
 }
 
-// Handle returns what kernels use.
-func (p *Pipe) Handle() devicecode.Pipe {
+// Internal is for packages of this module.
+func (p *Pipe) Internal() layout.Pipe {
 	c := &p.config
-	h := devicecode.Pipe{
+	h := layout.Pipe{
 		Control:   c.Own.Memory.Buffer().Ptr() + gpu.Ptr(c.Own.Offset),
 		SlotBytes: c.SlotBytes,
 		SlotCount: uint32(c.Slots),
@@ -287,7 +286,7 @@ func (p *Pipe) Handle() devicecode.Pipe {
 		}
 	}
 	if p.port == nil {
-		h.Semaphore = p.semaphore.Handle()
+		h.Semaphore = p.semaphore.Handle().Internal()
 		h.PeerControl = c.Peer.Memory.Buffer().Ptr() + gpu.Ptr(c.Peer.Offset)
 		if c.Sends {
 			h.Slots = h.PeerControl + gpu.Ptr(c.ControlBytes())
@@ -295,8 +294,8 @@ func (p *Pipe) Handle() devicecode.Pipe {
 		return h
 	}
 	h.Flags |= layout.PipeByPort
-	h.Port = p.port.Handle()
-	h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: h.Port.Base.Semaphore.Inbound, Watch: h.Port.Base.Semaphore.Watch}
+	h.Port = p.port.Handle().Internal()
+	h.Semaphore = layout.Device2DeviceSemaphore{Inbound: h.Port.Base.Semaphore.Inbound, Watch: h.Port.Base.Semaphore.Watch}
 	h.BufferNumber, h.SourceNumber = uint32(p.buffer), uint32(p.source)
 	if c.Source != nil {
 		h.Source, h.SourceSize = c.Source.Buffer().Ptr(), c.Source.Size()

@@ -74,7 +74,7 @@ func TestLotOfFailedForward(t *testing.T) {
 		}
 		// The trigger that the host is busy with and the first chunk's fill the ring.
 		r, err := newLotRank(ctx, comm, "forward", 0, proxyservice.ServiceOptions{
-			RingSize: fifo.MinSize, Direct: channel.HostOnly,
+			RingSize: 2, Direct: channel.HostOnly,
 			Handler: func(ctx context.Context, _ fifo.Trigger) error {
 				<-ctx.Done()
 				return ctx.Err()

@@ -364,13 +364,13 @@ func TestPipeWaits(t *testing.T) {
 // TestPipeSize has sizes that pipes cannot have.
 func TestPipeSize(t *testing.T) {
 	for size, part := range map[channel.PipeSize]string{
-		{Slots: 3}:                        "3 slots",
-		{Slots: -8}:                       "-8 slots",
-		{Slots: 2 * channel.MaxPipeSlots}: "8192 slots",
-		{SlotBytes: 100}:                  "slots of 100 bytes",
-		{SlotBytes: 2 * channel.MaxPipeSlotBytes}:   "bytes",
-		{Slots: 1 << 62, SlotBytes: 1 << 20}:        "slots",
-		{Slots: channel.MaxPipeSlots, SlotBytes: 1}: "slots of 1 bytes",
+		{Slots: 3}:                           "3 slots",
+		{Slots: -8}:                          "-8 slots",
+		{Slots: 8192}:                        "8192 slots",
+		{SlotBytes: 100}:                     "slots of 100 bytes",
+		{SlotBytes: 1 << 41}:                 "bytes",
+		{Slots: 1 << 62, SlotBytes: 1 << 20}: "slots",
+		{Slots: 4096, SlotBytes: 1}:          "slots of 1 bytes",
 	} {
 		if err := size.Check(); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%+v: %v, want %q", size, err, part)

@@ -5,6 +5,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -46,9 +47,9 @@ func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, number uint16
 // Handle returns what kernels use.
 func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
 	in := c.semaphore.Internal()
-	h := devicecode.BasePortChannel{
-		Fifo:      c.ring.Handle(),
-		Semaphore: c.semaphore.Handle(),
+	h := layout.BasePortChannel{
+		Fifo:      c.ring.Handle().Internal(),
+		Semaphore: c.semaphore.Handle().Internal(),
 		State:     gpu.Ptr(in.State),
 		Progress:  c.progress,
 		Queue:     c.queue,
@@ -57,7 +58,7 @@ func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
 	if c.direct != HostOnly {
 		h.PeerSent = gpu.Ptr(in.PeerSent)
 	}
-	return h
+	return layout.Handle[devicecode.BasePortChannel](h)
 }
 
 // PortChannel is one end of a channel between two memories.
@@ -99,8 +100,8 @@ func NewPortChannel(base *BasePortChannel, dst, src *registeredmem.Memory, to, f
 
 // Handle returns what kernels use.
 func (c *PortChannel) Handle() devicecode.PortChannel {
-	h := devicecode.PortChannel{
-		Base:       c.base.Handle(),
+	h := layout.PortChannel{
+		Base:       c.base.Handle().Internal(),
 		RemoteSize: c.dst.Size(),
 		LocalSize:  c.src.Size(),
 		Dst:        uint32(c.to),
@@ -113,5 +114,5 @@ func (c *PortChannel) Handle() devicecode.PortChannel {
 	if limit := c.base.semaphore.Connection().InlineLimit(); limit > 0 && local != nil {
 		h.Local, h.InlineLimit = local.Ptr(), min(limit, uint64(c.base.ring.PayloadSize()))
 	}
-	return h
+	return layout.Handle[devicecode.PortChannel](h)
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // algorithm is one way to do some of the collectives. Each has a file, and only kind.go names it elsewhere.
@@ -32,7 +32,7 @@ type mapped interface {
 	// load gets the kernel, and memory of the runner's. The caller holds mu. Collective the first time.
 	load(ctx context.Context, r *Runner, c *Call) (launchable, error)
 	// launch returns the launch of a loaded kernel on memories.
-	launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch
+	launch(r *Runner, c *Call, k launchable, in, out layout.PeerMemory) launch
 }
 
 // traits are what there is to know of an algorithm besides how it moves the data.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // bulk moves the parts by the multiprocessors' copy engines, each straight to its place.
@@ -47,7 +47,7 @@ func (a *bulk) load(ctx context.Context, r *Runner, c *Call) (launchable, error)
 	return r.kernelOf(ctx, u, a.kernel, c.Threads, r.fitRing().bytes())
 }
 
-func (a *bulk) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+func (a *bulk) launch(r *Runner, c *Call, k launchable, in, out layout.PeerMemory) launch {
 	call := struct {
 		Peers, Own         uint32
 		Dst, Stride, Bytes uint64

@@ -3,8 +3,8 @@ package collective
 import (
 	"cmp"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // direct moves or reduces the parts between two barriers, each straight to its place, or by a rank that passes it on.
@@ -31,7 +31,7 @@ func (a *direct) reach(k Kind) reach {
 	return reachOutputs
 }
 
-func (a *direct) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+func (a *direct) launch(r *Runner, c *Call, k launchable, in, out layout.PeerMemory) launch {
 	work := c.part() * uint64(r.comm.Size()) // the ranks share the blocks
 	if c.Kind.Reduces() {
 		work = r.shard(c)
@@ -41,7 +41,7 @@ func (a *direct) launch(r *Runner, c *Call, k launchable, in, out devicecode.Pee
 
 // plain returns a launch of so many blocks of a kernel that takes the memories, the bytes of a part and the root, and
 // if it reduces nothing, how far the parts lie apart.
-func (r *Runner) plain(c *Call, k launchable, blocks int, in, out devicecode.PeerMemory) launch {
+func (r *Runner) plain(c *Call, k launchable, blocks int, in, out layout.PeerMemory) launch {
 	args := []any{r.group, in, out, c.part()}
 	if !c.Kind.Reduces() {
 		args = append(args, uint32(c.Root), cmp.Or(c.stride, c.part()))

@@ -14,8 +14,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -938,7 +938,7 @@ func TestGroupLeftOut(t *testing.T) {
 // setTimeout bounds the waits of the runner, in kernels and on the host.
 func (m *groupMember) setTimeout(d time.Duration) {
 	m.runner.group.Watch.Timeout = uint64(d.Nanoseconds())
-	if handle, ok := m.runner.groups.handle.(devicecode.Group); ok { // which load has made already
+	if handle, ok := m.runner.groups.handle.(layout.Group); ok { // which load has made already
 		handle.Watch.Timeout = uint64(d.Nanoseconds())
 		m.runner.groups.handle = handle
 	}

@@ -15,11 +15,11 @@ import (
 
 // The constants of group.cu.
 const (
-	groupSlots     = 4                           // kSlots
-	groupOfferRoom = 4                           // kOfferRoom
-	inTable        = 92                          // kInTable
-	pairsInTable   = 2 * devicecode.RanksByValue // kPairsInTable
-	inStore        = 240                         // kInStore
+	groupSlots     = 4                       // kSlots
+	groupOfferRoom = 4                       // kOfferRoom
+	inTable        = 92                      // kInTable
+	pairsInTable   = 2 * layout.RanksByValue // kPairsInTable
+	inStore        = 240                     // kInStore
 	mostOfPair     = 1<<20 - 1
 	mostOfGroup    = 1<<24 - 1
 )
@@ -104,7 +104,7 @@ type workPair struct{ Where, What uint32 }
 // mostTasksOf returns kMostTasks of group.cu for so many ranks: among a few, the lanes with several
 // others by default and those that keep.
 func mostTasksOf(ranks int) int {
-	if ranks > devicecode.RanksByValue {
+	if ranks > layout.RanksByValue {
 		return 2 * devicecode.MaxRanks
 	}
 	return 448

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // unit is a file of kernels, as it is compiled.
@@ -230,7 +231,7 @@ func (r *Runner) complete(o devicecode.Options) devicecode.Options {
 // forRanks adds to a unit's options what it is for so many ranks, on all hosts: some kernels go by these.
 func forRanks(o devicecode.Options, ranks int) devicecode.Options {
 	o.Defines = slices.Clone(o.Defines)
-	if ranks <= devicecode.RanksByValue {
+	if ranks <= layout.RanksByValue {
 		o.Defines = append(o.Defines, "MSCCLGO_FEW_RANKS")
 	}
 	if ranks <= 4 {

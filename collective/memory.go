@@ -8,8 +8,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -23,9 +23,9 @@ import (
 type Memory struct {
 	*gpu.Buffer // this rank's
 	runner      *Runner
-	number      uint64                // of the runner's memories, the same on all ranks
-	offset      uint64                // of a view in the memory that was shared
-	at          devicecode.PeerMemory // of what is no view; see peers
+	number      uint64            // of the runner's memories, the same on all ranks
+	offset      uint64            // of a view in the memory that was shared
+	at          layout.PeerMemory // of what is no view; see peers
 	shared      *communicator.PeerMemory
 	theirs      []gpu.Ptr // by rank, where the others have mapped Buffer, or 0; nil for what Share did not make
 	placed      *validity // of groups whose senders store there
@@ -93,10 +93,12 @@ func (r *Runner) tell(ctx context.Context, m *Memory, carried bool, failed error
 }
 
 // keep makes what was shared a memory of the runner's. The caller holds mu.
-func (r *Runner) keep(m *Memory, shared *communicator.PeerMemory) (err error) {
-	if m.at, err = shared.HostHandle(); err != nil {
+func (r *Runner) keep(m *Memory, shared *communicator.PeerMemory) error {
+	handle, err := shared.HostHandle()
+	if err != nil {
 		return err
 	}
+	m.at = handle.Internal()
 	m.shared, m.generation = shared, r.generation.Load()
 	r.memories[m] = true
 	return nil
@@ -126,9 +128,9 @@ func (m *Memory) root() *Memory {
 }
 
 // peers returns where all ranks of the host have the memory, nowhere if it is nil.
-func (m *Memory) peers() devicecode.PeerMemory {
+func (m *Memory) peers() layout.PeerMemory {
 	if m == nil {
-		return devicecode.PeerMemory{}
+		return layout.PeerMemory{}
 	}
 	at := m.root().at
 	at.Shift(int(m.runner.group.Size), m.offset, 0)

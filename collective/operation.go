@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -224,7 +224,7 @@ func (c *Call) details() string {
 }
 
 // peers returns where all ranks' input and output start.
-func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
+func (r *Runner) peers(c *Call) (in, out layout.PeerMemory) {
 	out = c.Out.peers()
 	in = out
 	if !c.InPlace {

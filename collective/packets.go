@@ -3,7 +3,7 @@ package collective
 import (
 	"fmt"
 
-	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // packets goes through inboxes in the communicator's scratch, in words that carry their own flag.
@@ -95,7 +95,7 @@ func (a *packets) piece(r *Runner, c *Call) uint64 {
 	return piecesOf(c.part(), r.capacity(a.payload)*a.payload)
 }
 
-func (a *packets) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+func (a *packets) launch(r *Runner, c *Call, k launchable, in, out layout.PeerMemory) launch {
 	perThread, work := a.payload, c.part()
 	if a.payload == payloadLL128 {
 		perThread = payloadLL128 / 32

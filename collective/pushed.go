@@ -3,8 +3,8 @@ package collective
 import (
 	"context"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 const (
@@ -46,7 +46,7 @@ func (r *Runner) pushedChunk() uint64 {
 	return divideUp(r.room/uint64(r.comm.Size()), line)*line + line
 }
 
-func (a *pushed) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+func (a *pushed) launch(r *Runner, c *Call, k launchable, in, out layout.PeerMemory) launch {
 	pairs := max(1, uint64(c.blocks(r.shard(c), 16, k.fit))/2)
 	piece := divideUp(divideUp(r.shard(c), pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)

@@ -9,14 +9,14 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // earlier is the last group that a runner was a runner of. What it has from groups before, it keeps where it was until
 // its new group takes it: plans that are left, memories of its own that are left, and host paths of another communicator.
 type earlier struct {
 	comm   *communicator.Communicator // or nil
-	group  devicecode.Group
+	group  layout.Group
 	number uint64
 }
 

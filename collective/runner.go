@@ -9,8 +9,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -45,8 +45,8 @@ type Options struct {
 type Runner struct {
 	comm    *communicator.Communicator
 	machine *topology.Machine
-	scratch uint64           // Options.Scratch
-	group   devicecode.Group // of the ranks of this one's host
+	scratch uint64       // Options.Scratch
+	group   layout.Group // of the ranks of this one's host
 	place   place
 	tuning  *Tuning
 	link    string

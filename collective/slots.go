@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // slots has the root send to all, or receive from all, as a group of sends and receives: by packets, or through the
@@ -31,7 +31,7 @@ func (a *slots) load(ctx context.Context, r *Runner, c *Call) (launchable, error
 }
 
 // launch takes the addresses of this rank's buffers alone.
-func (a *slots) launch(r *Runner, c *Call, k launchable, in, out devicecode.PeerMemory) launch {
+func (a *slots) launch(r *Runner, c *Call, k launchable, in, out layout.PeerMemory) launch {
 	g := &Group{runner: r, ofAll: true, unplaced: true, waits: !c.Overlap, blocks: uint64(min(c.Blocks, k.fit))}
 	from, to, rank := ownOf(r, in), ownOf(r, out), r.comm.Rank()
 	add := func(receives bool, peer int, at gpu.Ptr) {
@@ -62,8 +62,8 @@ func (a *slots) launch(r *Runner, c *Call, k launchable, in, out devicecode.Peer
 }
 
 // ownOf returns where this rank has a memory.
-func ownOf(r *Runner, m devicecode.PeerMemory) gpu.Ptr {
-	if r.group.Rank < devicecode.RanksByValue {
+func ownOf(r *Runner, m layout.PeerMemory) gpu.Ptr {
+	if r.group.Rank < layout.RanksByValue {
 		return m.Ranks[r.group.Rank]
 	}
 	return m.Own

@@ -1,8 +1,8 @@
 package collective
 
 import (
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // step is a launch, or a copy between a staging and the call's buffers.
@@ -47,7 +47,7 @@ func (a *anyCall) bind(in, out *gpu.Buffer) {
 
 // local moves a piece by an algorithm that reaches no memory of peers.
 func (a *anyCall) local(at, bytes uint64) {
-	var in, out devicecode.PeerMemory
+	var in, out layout.PeerMemory
 	me := a.me()
 	in.Set(me, a.from+gpu.Ptr(at))
 	out.Set(me, a.to+gpu.Ptr(at))
@@ -131,7 +131,7 @@ func (a *anyCall) throughInput(at, bytes uint64) {
 	r, me, c := a.r, a.me(), &a.call
 	stage := r.own[forIn]
 	in := stage.peers()
-	var out devicecode.PeerMemory
+	var out layout.PeerMemory
 	out.Set(me, a.to+gpu.Ptr(at))
 	for part := range uint64(c.Kind.InParts(r.comm.Size())) {
 		from := part*c.part() + at
@@ -163,7 +163,7 @@ func (a *anyCall) throughBoth(at, bytes uint64) {
 	}
 }
 
-func (a *anyCall) kernelStep(in, out devicecode.PeerMemory, bytes uint64) {
+func (a *anyCall) kernelStep(in, out layout.PeerMemory, bytes uint64) {
 	c := a.call
 	c.stride = c.part()
 	c.Count = bytes / uint64(c.Type.Size())

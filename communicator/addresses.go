@@ -48,7 +48,7 @@ func (t *table) free(private *arena) {
 	}
 }
 
-// addresses are those of the ranks from [devicecode.RanksByValue] on, in device memory, where the
+// addresses are those of the ranks from layout.RanksByValue on, in device memory, where the
 // kernels of this rank read them. The zero value has none.
 type addresses struct {
 	table

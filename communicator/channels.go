@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -158,7 +159,7 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, all [][]byte) e
 			return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "its memory is not mapped here; set SameHost, and use port channels to the other ranks").At(c.Rank(), rank)
 		}
 	}
-	var values []devicecode.MemoryChannel
+	var values []layout.MemoryChannel
 	for i := range m.sems.perPeer {
 		for _, rank := range m.Ranks {
 			s, err := m.sems.byThreads(i, i, rank, theirs[rank][i])
@@ -170,7 +171,7 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, all [][]byte) e
 				return err
 			}
 			m.channels = append(m.channels, ch)
-			values = append(values, ch.Handle())
+			values = append(values, ch.Handle().Internal())
 		}
 	}
 	if err := store(m.handles, c.private, values); err != nil {
@@ -199,13 +200,13 @@ func indexOf(ranks []int, perPeer, i, rank int) (int, bool) {
 // <mscclgo/memory_channel.cuh> by value and indexes it by peer and channel. It is valid
 // until Close.
 func (m *MemoryChannels) Set() devicecode.MemoryChannelSet {
-	return devicecode.MemoryChannelSet(m.sems.c.channelSet(m.Handles, m.Ranks, m.options.PerPeer))
+	return layout.Handle[devicecode.MemoryChannelSet](m.sems.c.channelSet(m.Handles, m.Ranks, m.options.PerPeer))
 }
 
 // channelSet returns a set of channels to ranks. There are no handles without ranks.
-func (c *Communicator) channelSet(handles *gpu.Buffer, ranks []int, perPeer int) devicecode.MemoryChannelSet {
-	set := devicecode.MemoryChannelSet{
-		Rank: uint32(len(ranks)), Size: uint32(len(ranks)), PerPeer: uint32(perPeer), Watch: c.watch(c.Rank(), groupChannel),
+func (c *Communicator) channelSet(handles *gpu.Buffer, ranks []int, perPeer int) layout.ChannelSet {
+	set := layout.ChannelSet{
+		Rank: uint32(len(ranks)), Size: uint32(len(ranks)), PerPeer: uint32(perPeer), Watch: layout.Watch(c.watch(c.Rank(), groupChannel)),
 	}
 	if i := slices.Index(ranks, c.Rank()); i >= 0 {
 		set.Rank = uint32(i)
@@ -219,7 +220,7 @@ func (c *Communicator) channelSet(handles *gpu.Buffer, ranks []int, perPeer int)
 // HandleOf returns the device address of the handle of channel i, below PerPeer, to
 // a rank of Ranks, or 0 if there is none.
 func (m *MemoryChannels) HandleOf(i, rank int) gpu.Ptr {
-	return handleOf[devicecode.MemoryChannel](m.Handles, m.Ranks, m.sems.perPeer, i, rank)
+	return handleOf[layout.MemoryChannel](m.Handles, m.Ranks, m.sems.perPeer, i, rank)
 }
 
 // handleOf is HandleOf for channels whose handles are a T each.

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -47,7 +48,7 @@ func gathered(b *gpu.Buffer, ranks int) error {
 }
 
 func TestMemoryChannels(t *testing.T) {
-	const part, perPeer, handleBytes = 1001, 3, int(unsafe.Sizeof(devicecode.MemoryChannel{}))
+	const part, perPeer, handleBytes = 1001, 3, int(unsafe.Sizeof(layout.MemoryChannel{}))
 	for _, n := range []int{1, 3} {
 		comms := group(t, n, communicator.Options{})
 		all := workers(t, comms)

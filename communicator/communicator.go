@@ -27,7 +27,6 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
-	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -290,12 +289,12 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 		return nil, err
 	}
 	err = c.build(op)
-	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && err == nil {
-		grace.AskDead(boot, c.knowsDead(nil))
+	if err == nil {
+		c.boot.Internal().AskDead(c.knowsDead(nil))
 	}
 	if err := c.explore(ctx, c.begin("make a communicator", op), err); err != nil {
 		if c.over != nil && !errors.Is(err, mscclgo.ErrTimeout) { // whose time is up soon is told by the others' errors
-			c.over.Blame(c.Rank(), err)
+			c.over.Internal().Blame(c.Rank(), err)
 		}
 		if from != nil {
 			return nil, errors.Join(err, c.end(c.registry.Close), c.closeBootstrap())

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
@@ -59,7 +59,7 @@ const waitOp = "communicator: device wait"
 func newFailure(c *Communicator) (*failure, error) {
 	if c.status == nil {
 		var err error
-		if c.status, err = c.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
+		if c.status, err = c.dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))); err != nil {
 			return nil, err
 		}
 	}
@@ -75,10 +75,10 @@ func newFailure(c *Communicator) (*failure, error) {
 }
 
 // with calls do with the status as the host sees it, unless that is freed with the device, or no longer f's.
-func (f *failure) with(do func(words *devicecode.GroupStatus)) {
+func (f *failure) with(do func(words *layout.GroupStatus)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if words := (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes()))); words != nil {
+	if words := (*layout.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes()))); words != nil {
 		do(words)
 	}
 }
@@ -114,7 +114,7 @@ func (f *failure) look() {
 	var peer int
 	var faulted bool
 	var first uint64
-	f.with(func(words *devicecode.GroupStatus) {
+	f.with(func(words *layout.GroupStatus) {
 		text, peer, faulted = words.Checked()
 		first = atomic.LoadUint64(&words.FirstFailed)
 	})
@@ -124,7 +124,7 @@ func (f *failure) look() {
 		}
 		return
 	}
-	channel, peer, failed := devicecode.ParseFailedWait(first)
+	channel, peer, failed := layout.ParseFailedWait(first)
 	if !failed || f.err() != nil {
 		return
 	}
@@ -159,10 +159,10 @@ func (f *failure) blame(kind mscclgo.Kind, op string, v watch.Verdict, peer int)
 // notes returns what kernels have written about their waits.
 func (f *failure) notes() *deviceNotes {
 	notes := &deviceNotes{}
-	f.with(func(words *devicecode.GroupStatus) {
+	f.with(func(words *layout.GroupStatus) {
 		for i := range notes.waits {
 			from := &words.Notes[i]
-			notes.waits[i] = devicecode.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last), Expected: atomic.LoadUint64(&from.Expected)}
+			notes.waits[i] = layout.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last), Expected: atomic.LoadUint64(&from.Expected)}
 		}
 		notes.failed = atomic.LoadUint64(&words.FirstFailed) != 0
 	})
@@ -198,7 +198,7 @@ func (f *failure) failBy(culprit int, err error) {
 		return
 	}
 	if culprit != mscclgo.NoRank {
-		f.boot.Blame(culprit, err)
+		f.boot.Internal().Blame(culprit, err)
 		return
 	}
 	f.boot.Abort(err)
@@ -215,7 +215,7 @@ func (f *failure) stops(proxies *native.Flag) {
 
 // abort ends the waits in kernels.
 func (f *failure) abort() {
-	f.with(func(words *devicecode.GroupStatus) { atomic.StoreUint32(&words.Aborted, 1) })
+	f.with(func(words *layout.GroupStatus) { atomic.StoreUint32(&words.Aborted, 1) })
 }
 
 // err returns the group's error, or nil if it has not failed. It does not wait for

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // group holds what Group or HostGroup made: the windows of its ranks.
@@ -20,7 +21,7 @@ type group struct {
 	counts  table         // epochs, then arrivals; only this rank's kernels use them
 	more    addresses     // of handle
 	windows *PeerMemory
-	handle  devicecode.Group
+	handle  layout.Group
 }
 
 const (
@@ -49,7 +50,8 @@ const (
 // Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and
 // when they do not all map each other's memory (see [Communicator.HostGroup]).
 func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
-	return c.groupOf(ctx, "the group's windows", c.everyone(), groupChannel, c.options.Scratch)
+	g, err := c.groupOf(ctx, "the group's windows", c.everyone(), groupChannel, c.options.Scratch)
+	return layout.Handle[devicecode.Group](g), err
 }
 
 // HostGroup is like [Communicator.Group] for the ranks of [Communicator.HostRanks]
@@ -57,20 +59,21 @@ func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
 // Its windows and epochs are its own. Collective the first time, for all ranks of
 // all hosts.
 func (c *Communicator) HostGroup(ctx context.Context) (devicecode.Group, error) {
-	return c.groupOf(ctx, "the hosts' windows", c.hostRanks(), hostGroupChannel, c.options.Scratch)
+	g, err := c.groupOf(ctx, "the hosts' windows", c.hostRanks(), hostGroupChannel, c.options.Scratch)
+	return layout.Handle[devicecode.Group](g), err
 }
 
-func (c communicatorInside) RunnersGroup(ctx context.Context) (devicecode.Group, error) {
+func (c communicatorInside) RunnersGroup(ctx context.Context) (layout.Group, error) {
 	scratch := c.options.Scratch
 	if len(c.hosts) > 1 {
 		scratch = 0 // no collective between hosts has packets
 	}
 	const what, op = "the runners' windows", "communicator: make the runners' windows"
 	if err := c.usable(op); err != nil {
-		return devicecode.Group{}, err
+		return layout.Group{}, err
 	}
 	if err := c.alikeRunners(ctx, c.begin("compare "+what, op)); err != nil {
-		return devicecode.Group{}, err
+		return layout.Group{}, err
 	}
 	return c.groupOf(ctx, what, c.hostRanks(), runnersChannel, scratch)
 }
@@ -98,11 +101,11 @@ func (c *Communicator) alikeRunners(ctx context.Context, k *call) error {
 // groupOf returns the group whose waits are reported with a channel number, and makes it the first time, with so many
 // bytes of scratch. What this makes again of an earlier communicator's stays for the next one after an error too: a second
 // failure loses no address.
-func (c *Communicator) groupOf(ctx context.Context, what string, ranks []int, channel uint32, scratch uint64) (devicecode.Group, error) {
+func (c *Communicator) groupOf(ctx context.Context, what string, ranks []int, channel uint32, scratch uint64) (layout.Group, error) {
 	name := "make " + what
 	op := "communicator: " + name
 	if err := c.usable(op); err != nil {
-		return devicecode.Group{}, err
+		return layout.Group{}, err
 	}
 	c.mu.Lock()
 	g := c.groups[channel]
@@ -137,7 +140,7 @@ func (c *Communicator) groupOf(ctx context.Context, what string, ranks []int, ch
 		}
 		err = errors.Join(err, g.close(c.private))
 	}
-	return devicecode.Group{}, err
+	return layout.Group{}, err
 }
 
 // make makes the group, in the places of an earlier one if it was one.
@@ -146,12 +149,12 @@ func (g *group) make(ctx context.Context, c *Communicator, k *call, ranks []int,
 	flags = (flags + scratchAlign - 1) / scratchAlign * scratchAlign
 	scratch = (scratch + scratchAlign - 1) / scratchAlign * scratchAlign
 	me := slices.Index(ranks, c.Rank())
-	g.handle = devicecode.Group{
+	g.handle = layout.Group{
 		Rank:          uint32(me),
 		Size:          uint32(len(ranks)),
 		ScratchOffset: flags,
 		ScratchSize:   scratch,
-		Watch:         c.watch(me, channel),
+		Watch:         layout.Watch(c.watch(me, channel)),
 	}
 	err := g.allocate(c, len(ranks), flags+scratch)
 	windows, err := c.shareAt(ctx, k, g.window, err, g.windows)

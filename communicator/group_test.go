@@ -22,7 +22,7 @@ func TestGroup(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if g.Rank != uint32(rank) || g.Size != 3 || g.ScratchSize != 1024 || g.ScratchOffset < devicecode.MaxBlocks*3*4 {
+		if g.Internal().Rank != uint32(rank) || g.Internal().Size != 3 || g.Internal().ScratchSize != 1024 || g.Internal().ScratchOffset < devicecode.MaxBlocks*3*4 {
 			return fmt.Errorf("group %+v", g)
 		}
 		again, err := comms[rank].Group(t.Context())
@@ -57,7 +57,7 @@ func TestGroupGrids(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = devicecode.MaxBlocks
-	noCounts := g
+	noCounts := g.Internal()
 	noCounts.Epochs, noCounts.Arrivals = 0, 0
 	for _, capture := range []bool{false, true} {
 		if capture {
@@ -140,7 +140,7 @@ func TestHostGroup(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if host.Rank != uint32(rank) || host.Size != 3 || host.Epochs == whole.Epochs || host.Windows[rank] == whole.Windows[rank] {
+		if host.Internal().Rank != uint32(rank) || host.Internal().Size != 3 || host.Internal().Epochs == whole.Internal().Epochs || host.Internal().Windows[rank] == whole.Internal().Windows[rank] {
 			return fmt.Errorf("host group %+v beside %+v", host, whole)
 		}
 		for range 2 {

@@ -3,15 +3,15 @@ package communicator
 import (
 	"context"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
 // Internal is for packages of this module.
-func (c *Communicator) Internal() inside.Communicator[*Communicator, devicecode.Group, *proxyservice.Threads] {
+func (c *Communicator) Internal() inside.Communicator[*Communicator, layout.Group, *proxyservice.Threads] {
 	return communicatorInside{c}
 }
 

@@ -188,7 +188,7 @@ func TestChannelSets(t *testing.T) {
 		}
 		defer ports.Close()
 		set := ports.Set()
-		if set.Size != uint32(len(peers)) || set.Rank != set.Size || (set.Handles == 0) != (comm.Rank() == 1) {
+		if set.Internal().Size != uint32(len(peers)) || set.Internal().Rank != set.Internal().Size || (set.Internal().Handles == 0) != (comm.Rank() == 1) {
 			return fmt.Errorf("the set is %+v", set)
 		}
 		send, err := module.Kernel("sendBySet")

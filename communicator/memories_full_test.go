@@ -28,7 +28,7 @@ func TestServiceFullOfMemories(t *testing.T) {
 			return err
 		}
 		t.Cleanup(func() { registry.Close() })
-		for range []int{0, proxyservice.MaxMemories - 2}[rank] {
+		for range []int{0, 1<<16 - 2}[rank] {
 			m, err := registry.Register(locals[rank])
 			if err != nil {
 				return err

@@ -210,7 +210,7 @@ func TestNotMapped(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if h, err := shared.HostHandle(); err != nil || h.Ranks[0] == 0 || h.Ranks[1] != 0 {
+		if h, err := shared.HostHandle(); err != nil || h.Internal().Ranks[0] == 0 || h.Internal().Ranks[1] != 0 {
 			return fmt.Errorf("handle %v, %v", h, err)
 		}
 		m, err := c.MemoryChannels(t.Context(), upload(t, c.Device(), 0, 64), communicator.MemoryChannelOptions{SameHost: true})
@@ -221,7 +221,7 @@ func TestNotMapped(t *testing.T) {
 			return fmt.Errorf("memory channels to %v", m.Ranks)
 		}
 		g, err := c.HostGroup(t.Context())
-		if err == nil && (g.Rank != 0 || g.Size != 1) {
+		if err == nil && (g.Internal().Rank != 0 || g.Internal().Size != 1) {
 			err = fmt.Errorf("host group %+v", g)
 		}
 		return err

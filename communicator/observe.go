@@ -12,7 +12,6 @@ import (
 	"weak"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/inside"
@@ -81,7 +80,7 @@ type life struct {
 
 // deviceNotes are what kernels write about their waits.
 type deviceNotes struct {
-	waits  [devicecode.WaitNotes]devicecode.WaitNote
+	waits  [layout.WaitNotes]layout.WaitNote
 	failed bool // a wait has passed its deadline
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
-	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/watch"
@@ -378,8 +378,8 @@ func TestNotes(t *testing.T) {
 		return fmt.Sprint(o.own(watch.Call{}, *clock).Waits)
 	}
 	const second = uint64(time.Second)
-	note := func(channel, peer, block, start, last uint64) devicecode.WaitNote {
-		return devicecode.WaitNote{What: channel<<32 | peer<<16 | block, Start: start * second, Last: last * second}
+	note := func(channel, peer, block, start, last uint64) layout.WaitNote {
+		return layout.WaitNote{What: channel<<32 | peer<<16 | block, Start: start * second, Last: last * second}
 	}
 	check := func(what, want string) {
 		t.Helper()
@@ -399,7 +399,7 @@ func TestNotes(t *testing.T) {
 	notes.waits[3].Last += second / 2
 	notes.waits[3].Expected = notes.waits[3].Start<<48 | 4
 	check("that goes on", "[{0 5 gather 2 9 4 2.5s false 0 false 0}]")
-	notes.waits[3] = devicecode.WaitNote{What: notes.waits[3].What, Start: 4 * second, Last: 4*second + second/8}
+	notes.waits[3] = layout.WaitNote{What: notes.waits[3].What, Start: 4 * second, Last: 4*second + second/8}
 	check("the next for the same", "[{0 5 gather 2 9 4 2.5s false 0 false 0}]")
 	*clock = clock.Add(noteFresh + 1)
 	notes.waits[3].Last += second / 4
@@ -426,7 +426,7 @@ func TestAskEarly(t *testing.T) {
 	asked := all[1].board.Asked()
 	first := time.Duration(0)
 	for lasted := time.Duration(0); lasted < timeout; lasted += reportInterval {
-		notes.waits[0] = devicecode.WaitNote{What: 5<<32 | 1<<16, Start: 1, Last: 1 + uint64(lasted)}
+		notes.waits[0] = layout.WaitNote{What: 5<<32 | 1<<16, Start: 1, Last: 1 + uint64(lasted)}
 		if v, dead := all[0].tick(func() *deviceNotes { return notes }); dead {
 			t.Fatalf("%+v", v)
 		}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -133,5 +133,5 @@ func (o *observer) putOff(now time.Time) {
 
 // putOff puts off the deadlines of all waits of this rank's kernels.
 func (f *failure) putOff(extra time.Duration) {
-	f.with(func(words *devicecode.GroupStatus) { atomic.StoreUint64(&words.PutOff, uint64(extra)) })
+	f.with(func(words *layout.GroupStatus) { atomic.StoreUint64(&words.PutOff, uint64(extra)) })
 }

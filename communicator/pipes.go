@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -99,7 +100,7 @@ type Pipes struct {
 	room        serviceRoom // for the ends in the service
 	connections []*connection.Connection
 	handles     table
-	set         devicecode.PipeSet
+	set         layout.PipeSet
 	lazy        *lazyPipes // of PipeOptions.Lazy, else nil
 	closing     sync.Mutex
 }
@@ -476,7 +477,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 			return err
 		}
 	}
-	values := make([]devicecode.Pipe, len(p.ends))
+	values := make([]layout.Pipe, len(p.ends))
 	if o.Lazy {
 		if err := p.leaveClosed(values); err != nil {
 			return err
@@ -488,12 +489,12 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		}
 		for at, e := range p.ends {
 			if e.waits == nil {
-				values[at] = e.pipe.Handle()
+				values[at] = e.pipe.Internal()
 			}
 		}
 	}
-	p.set = devicecode.PipeSet{
-		Outs: uint32(len(o.To)), Ins: uint32(len(o.From)), PerPeer: uint32(o.PerPeer), Watch: c.watch(c.Rank(), groupChannel),
+	p.set = layout.PipeSet{
+		Outs: uint32(len(o.To)), Ins: uint32(len(o.From)), PerPeer: uint32(o.PerPeer), Watch: layout.Watch(c.watch(c.Rank(), groupChannel)),
 	}
 	if len(values) == 0 {
 		return nil
@@ -502,7 +503,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		return err
 	}
 	p.set.Out = p.handles.memory.Ptr()
-	p.set.In = p.set.Out + gpu.Ptr(sizeIn[devicecode.Pipe](len(o.To)*o.PerPeer))
+	p.set.In = p.set.Out + gpu.Ptr(sizeIn[layout.Pipe](len(o.To)*o.PerPeer))
 	return nil
 }
 
@@ -628,9 +629,9 @@ func (p *Pipes) show() error {
 	if err := p.serve(); err != nil {
 		return err
 	}
-	values := make([]devicecode.Pipe, len(p.ends))
+	values := make([]layout.Pipe, len(p.ends))
 	for at, e := range p.ends {
-		values[at] = e.pipe.Handle()
+		values[at] = e.pipe.Internal()
 	}
 	return gpu.CopyIn(p.handles.memory, values)
 }
@@ -645,7 +646,7 @@ func (p *Pipes) unreserve() {
 
 // Set returns the pipes for a kernel, which takes a PipeSet of <mscclgo/pipe.cuh> by value.
 // It is valid until Close.
-func (p *Pipes) Set() devicecode.PipeSet { return p.set }
+func (p *Pipes) Set() devicecode.PipeSet { return layout.Handle[devicecode.PipeSet](p.set) }
 
 // To returns the sending end of pipe i, below PerPeer, to a rank of PipeOptions.To, or nil
 // if there is none, or it is lazy and not open.

@@ -65,7 +65,7 @@ func alongRing(ctx context.Context, c *communicator.Communicator, o communicator
 	if err != nil {
 		return err
 	}
-	if got := p.From(3, o.From[0]).Handle().SlotBytes; got != slot {
+	if got := p.From(3, o.From[0]).Internal().SlotBytes; got != slot {
 		return fmt.Errorf("slots of %d bytes, want %d", got, slot)
 	}
 	used := uint64(0) // which a rank with fewer ends has less of

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/watch"
@@ -50,7 +49,7 @@ type opening struct {
 
 // leaveClosed makes the handles of lazy pipes that are not open. Kernels with checks report their use; in
 // others a call waits, and fails with a name that says what is missing.
-func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
+func (p *Pipes) leaveClosed(values []layout.Pipe) error {
 	c, o := p.sems.c, &p.options
 	o.Size.LotSlots = 0 // Open knows how many
 	p.sems.called()
@@ -73,7 +72,7 @@ func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
 		if e.sends {
 			h.Flags |= layout.PipeSends | layout.PipePosts // so that it waits before it writes
 		}
-		h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: zeros.Ptr(), Outbound: zeros.Ptr(), Watch: c.watch(e.peer, number)}
+		h.Semaphore = layout.Device2DeviceSemaphore{Inbound: zeros.Ptr(), Outbound: zeros.Ptr(), Watch: layout.Watch(c.watch(e.peer, number))}
 		h.Control, h.SlotBytes, h.SlotCount = zeros.Ptr(), o.Size.SlotBytes, uint32(o.Size.Slots)
 	}
 	return nil
@@ -284,7 +283,7 @@ func (l *lazyPipes) show(op string, rank int, q *Pipes) error {
 		if e.peer != rank {
 			continue
 		}
-		h, size := []devicecode.Pipe{q.ends[next].pipe.Handle()}, sizeIn[devicecode.Pipe](1)
+		h, size := []layout.Pipe{q.ends[next].pipe.Internal()}, sizeIn[layout.Pipe](1)
 		next++
 		b, err := l.p.handles.memory.Slice(uint64(at)*size, size)
 		if err == nil {

@@ -93,7 +93,7 @@ func TestSharedPipes(t *testing.T) {
 		if lasting[rank], err = c.Pipes(t.Context(), options[rank]); err != nil {
 			return err
 		}
-		if size := lasting[rank].From(0, options[rank].From[0]).Handle(); size.SlotBytes != channel.DefaultPipeSlotBytes || size.SlotCount != 2 || size.LotSlots != 4 {
+		if size := lasting[rank].From(0, options[rank].From[0]).Internal(); size.SlotBytes != channel.DefaultPipeSlotBytes || size.SlotCount != 2 || size.LotSlots != 4 {
 			return fmt.Errorf("pipes have %d slots of %d bytes and borrow %d", size.SlotCount, size.SlotBytes, size.LotSlots)
 		}
 		return pool(c, need[rank])
@@ -158,7 +158,7 @@ func TestSharedPipesOfOthers(t *testing.T) {
 		}
 		if rank < 2 {
 			// 1.5 MiB less some words are for eight ends of two slots each.
-			if h := p.From(0, 1-rank).Handle(); h.SlotBytes != 64<<10 || h.SlotCount != 2 {
+			if h := p.From(0, 1-rank).Internal(); h.SlotBytes != 64<<10 || h.SlotCount != 2 {
 				return fmt.Errorf("pipes have %d slots of %d bytes", h.SlotCount, h.SlotBytes)
 			}
 		}
@@ -299,7 +299,7 @@ func TestManySharedPipes(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				h := p.To(0, o.To[0]).Handle()
+				h := p.To(0, o.To[0]).Internal()
 				length := 5*h.SlotBytes + 1 // two slots, and three of a lot
 				if err := sendToAll(ctx, w, p, o, length); err != nil {
 					return err

@@ -35,7 +35,7 @@ func TestPipeDefaults(t *testing.T) {
 		{ranks: 256, want: 32 * kib},
 		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{Slots: 2}}, want: 128 * kib},
 		{ranks: 256, options: PipeOptions{PerPeer: 64}, want: 256},
-		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{Slots: channel.MaxPipeSlots}, PerPeer: 8}, want: channel.PipeAlign},
+		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{Slots: 4096}, PerPeer: 8}, want: channel.PipeAlign},
 		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{SlotBytes: 1 << 20}}, want: 1 << 20},
 		{ranks: 2, ports: true, want: 128 * kib},
 		{ranks: 8, ports: true, want: 128 * kib},
@@ -87,7 +87,7 @@ func TestOpenSlots(t *testing.T) {
 	offer := func(open bool, bytes uint64) *pipeOffer {
 		return &pipeOffer{open: open, size: channel.PipeSize{Slots: 2, SlotBytes: bytes}}
 	}
-	for _, bytes := range []uint64{0, 100, 2 * channel.MaxPipeSlotBytes} {
+	for _, bytes := range []uint64{0, 100, 1 << 41} {
 		if _, err := decodePipeOffer(pipeOfferWire.Marshal(offer(true, bytes)), 2); err == nil {
 			t.Errorf("slots of %d bytes that are open: no error", bytes)
 		}

@@ -43,7 +43,7 @@ func TestPipes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if set := p.Set(); set.Outs != 1 || set.Ins != 1 || set.PerPeer != 2 || p.To(1, o.To[0]) == nil || p.From(1, o.From[0]) == nil {
+		if set := p.Set(); set.Internal().Outs != 1 || set.Internal().Ins != 1 || set.Internal().PerPeer != 2 || p.To(1, o.To[0]) == nil || p.From(1, o.From[0]) == nil {
 			return fmt.Errorf("the set is %+v", set)
 		}
 		if p.To(2, o.To[0]) != nil || p.To(0, rank) != nil || p.From(0, rank) != nil {
@@ -113,7 +113,7 @@ func TestWrongPipes(t *testing.T) {
 			[]string{"1048576 pipes for each peer"}},
 		"more memory than there can be": {1, func(o *communicator.PipeOptions, _ *communicator.Communicator) {
 			o.To, o.From, o.PerPeer = []int{0, 1, 2}, []int{0, 1, 2}, 2048
-			o.Size = channel.PipeSize{Slots: channel.MaxPipeSlots, SlotBytes: channel.MaxPipeSlotBytes}
+			o.Size = channel.PipeSize{Slots: 4096, SlotBytes: 1 << 40}
 		}, 1, []string{"rank 1", "2048 pipes for each peer with 4096 slots of 1099511627776 bytes need more memory than there can be"}},
 		"another receiver": {0, func(o *communicator.PipeOptions, _ *communicator.Communicator) { o.To = []int{2} }, 1,
 			[]string{"rank 1, peer 0", "this rank receives from it, but is not in its To"}},
@@ -168,7 +168,7 @@ func TestWrongPipes(t *testing.T) {
 // TestPipeBytes refuses sizes that cannot be counted, and gives the others.
 func TestPipeBytes(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
-	o := communicator.PipeOptions{From: []int{0, 1}, Size: channel.PipeSize{Slots: channel.MaxPipeSlots, SlotBytes: channel.MaxPipeSlotBytes}}
+	o := communicator.PipeOptions{From: []int{0, 1}, Size: channel.PipeSize{Slots: 4096, SlotBytes: 1 << 40}}
 	for perPeer, fits := range map[int]bool{1: true, 2047: true, 2048: false} {
 		o.PerPeer = perPeer
 		got, err := comms[0].PipeBytes(o)
@@ -228,7 +228,7 @@ func TestNoPipes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if set := p.Set(); int(set.Outs) != len(o.To) || int(set.Ins) != len(o.From) {
+		if set := p.Set(); int(set.Internal().Outs) != len(o.To) || int(set.Internal().Ins) != len(o.From) {
 			return fmt.Errorf("the set is %+v", set)
 		}
 		return p.Close()

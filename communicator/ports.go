@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -327,7 +328,7 @@ func (p *PortChannels) connectAll(ctx context.Context, k *call, offers []*offer,
 	if len(p.waits) == 0 {
 		return nil
 	}
-	if err := p.handles.room(c.private, sizeIn[devicecode.PortChannel](len(p.waits))); err != nil {
+	if err := p.handles.room(c.private, sizeIn[layout.PortChannel](len(p.waits))); err != nil {
 		return err
 	}
 	p.Handles = p.handles.memory
@@ -346,7 +347,7 @@ func (p *PortChannels) show() error {
 	if len(p.waits) == 0 {
 		return p.take()
 	}
-	values := make([]devicecode.PortChannel, len(p.waits))
+	values := make([]layout.PortChannel, len(p.waits))
 	for at, w := range p.waits {
 		p.waits[at] = nil
 		err := p.room.Add(w.semaphore, []*registeredmem.Memory{w.to, p.mine})
@@ -356,7 +357,7 @@ func (p *PortChannels) show() error {
 		if p.channels[at], err = p.service.PortChannel(w.semaphore, w.to, p.mine); err != nil {
 			return err
 		}
-		values[at] = p.channels[at].Handle()
+		values[at] = p.channels[at].Handle().Internal()
 	}
 	if err := gpu.CopyIn(p.Handles, values); err != nil {
 		return err
@@ -382,13 +383,13 @@ func (p *PortChannels) Channel(i, rank int) *channel.PortChannel {
 // <mscclgo/port_channel.cuh> by value and indexes it by peer and channel. It is valid
 // until Close.
 func (p *PortChannels) Set() devicecode.PortChannelSet {
-	return devicecode.PortChannelSet(p.sems.c.channelSet(p.Handles, p.Ranks, p.options.PerPeer))
+	return layout.Handle[devicecode.PortChannelSet](p.sems.c.channelSet(p.Handles, p.Ranks, p.options.PerPeer))
 }
 
 // HandleOf returns the device address of the handle of channel i, below PerPeer, to
 // a rank of Ranks, or 0 if there is none.
 func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
-	return handleOf[devicecode.PortChannel](p.Handles, p.Ranks, p.sems.perPeer, i, rank)
+	return handleOf[layout.PortChannel](p.Handles, p.Ranks, p.sems.perPeer, i, rank)
 }
 
 // Flush waits until all that the channels' connections were asked for before is done at the peers:

@@ -282,14 +282,14 @@ func TestStreamPortGraph(t *testing.T) {
 	overAll(t, communicator.PortChannelOptions{}, func(t *testing.T, ends []*portEnd) {
 		each(t, 2, func(rank int) error {
 			e := ends[rank]
-			if err := errors.Join(e.comm.Device().PrepareAtomics(), e.stream.BeginCapture()); err != nil {
+			if err := errors.Join(e.comm.Device().Internal().PrepareAtomics(), e.stream.BeginCapture()); err != nil {
 				return err
 			}
 			receive := func() error {
 				return errors.Join(e.to().Wait(), e.stream.Copy(e.local, 0, e.inbox, 0, 8))
 			}
 			send := func() error {
-				return errors.Join(e.stream.Add64(e.local, 0, uint64(rank+1)), e.to().PutWithSignalAndFlush(0, 0, 8), e.to().Add(8, adds))
+				return errors.Join(e.stream.Internal().Add64(e.local, 0, uint64(rank+1)), e.to().PutWithSignalAndFlush(0, 0, 8), e.to().Add(8, adds))
 			}
 			steps := []func() error{send, receive}
 			if rank == 1 {

@@ -30,7 +30,7 @@ func TestPortPeers(t *testing.T) {
 		for i := range 2 {
 			for j, peer := range p.Ranks {
 				handle := p.Channel(i, peer).Handle()
-				if handle.RemoteSize != 64 || p.HandleOf(i, peer) != p.HandleOf(0, p.Ranks[0])+gpu.Ptr(uintptr(i*len(p.Ranks)+j)*unsafe.Sizeof(handle)) {
+				if handle.Internal().RemoteSize != 64 || p.HandleOf(i, peer) != p.HandleOf(0, p.Ranks[0])+gpu.Ptr(uintptr(i*len(p.Ranks)+j)*unsafe.Sizeof(handle)) {
 					t.Errorf("rank %d: channel %d to rank %d is %+v", rank, i, peer, handle)
 				}
 			}

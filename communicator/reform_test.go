@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -545,7 +546,7 @@ func TestReformMany(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("a test of the host's part, for which one kind of device is enough")
 	}
-	const n = devicecode.RanksByValue + 2
+	const n = layout.RanksByValue + 2
 	o := communicator.Options{Scratch: 1 << 12, HeartbeatTimeout: -1}
 	comms := group(t, n, o)
 	next := ranks(t, n)
@@ -583,7 +584,7 @@ func TestReformMany(t *testing.T) {
 			if !captured {
 				t.Errorf("rank %d: a graph that was captured before may not be launched", rank)
 			}
-			testcmp.Equal(t, fmt.Sprintf("rank %d: the table", rank), tableOf(t, c.Device(), handle.More, n), addressesFrom(peers))
+			testcmp.Equal(t, fmt.Sprintf("rank %d: the table", rank), tableOf(t, c.Device(), handle.Internal().More, n), addressesFrom(peers))
 			if again, err := peers.Handle(); err != nil || again != handle {
 				t.Errorf("rank %d: the memory's handle changes, %v", rank, err)
 			}
@@ -604,7 +605,7 @@ func TestReformMany(t *testing.T) {
 // tableOf returns the addresses behind those that a handle holds.
 func tableOf(t *testing.T, d *gpu.Device, at gpu.Ptr, ranks int) []gpu.Ptr {
 	t.Helper()
-	got := make([]gpu.Ptr, ranks-devicecode.RanksByValue)
+	got := make([]gpu.Ptr, ranks-layout.RanksByValue)
 	b, err := d.Wrap(at, 8*uint64(len(got)))
 	if err == nil {
 		err = errors.Join(gpu.CopyOut(got, b), b.Close())
@@ -617,7 +618,7 @@ func tableOf(t *testing.T, d *gpu.Device, at gpu.Ptr, ranks int) []gpu.Ptr {
 
 // addressesFrom returns where the buffers of the ranks are that handles do not hold.
 func addressesFrom(p *communicator.PeerMemory) (at []gpu.Ptr) {
-	for _, m := range p.Memories[devicecode.RanksByValue:] {
+	for _, m := range p.Memories[layout.RanksByValue:] {
 		at = append(at, m.Buffer().Ptr())
 	}
 	return at

@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -106,24 +107,26 @@ func sizeOf(b *gpu.Buffer) string {
 }
 
 // Handle returns the handle of <mscclgo/group.cuh>, which kernels take by value. It is right
-// until p is closed: of a group of more than [devicecode.RanksByValue] ranks it holds the first
+// until p is closed: of a group of more than 72 ranks it holds the first
 // addresses, and p the others, in device memory.
 //
 // Errors: ErrUnsupported when a peer's memory is not mapped here, or the group
 // is larger than [devicecode.MaxRanks]; ErrInvalid when p is closed; in a group of more than
-// [devicecode.RanksByValue] ranks those of [gpu.Device.Alloc], as the table needs memory.
+// 72 ranks those of [gpu.Device.Alloc], as the table needs memory.
 func (p *PeerMemory) Handle() (devicecode.PeerMemory, error) {
-	return p.handleOf(p.c.everyone(), &p.more.all)
+	h, err := p.handleOf(p.c.everyone(), &p.more.all)
+	return layout.Handle[devicecode.PeerMemory](h), err
 }
 
 // HostHandle is like Handle for the ranks of [Communicator.HostRanks] only, by
 // their index in that list.
 func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) {
-	return p.handleOf(p.c.hostRanks(), &p.more.local)
+	h, err := p.handleOf(p.c.hostRanks(), &p.more.local)
+	return layout.Handle[devicecode.PeerMemory](h), err
 }
 
 // handleOf returns the handle of the given ranks, by their index in the list.
-func (p *PeerMemory) handleOf(ranks []int, more *addresses) (h devicecode.PeerMemory, err error) {
+func (p *PeerMemory) handleOf(ranks []int, more *addresses) (h layout.PeerMemory, err error) {
 	p.more.mu.Lock()
 	defer p.more.mu.Unlock()
 	if p.more.closed {

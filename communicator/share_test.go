@@ -42,8 +42,8 @@ func TestShare(t *testing.T) {
 			return err
 		}
 		for peer, m := range p.Memories {
-			if m.Rank() != peer || m.Size() != uint64(size(peer)) || h.Ranks[peer] != m.Buffer().Ptr() {
-				return fmt.Errorf("memory of rank %d: %v at %#x, handle %#x", peer, m, m.Buffer().Ptr(), h.Ranks[peer])
+			if m.Rank() != peer || m.Size() != uint64(size(peer)) || h.Internal().Ranks[peer] != m.Buffer().Ptr() {
+				return fmt.Errorf("memory of rank %d: %v at %#x, handle %#x", peer, m, m.Buffer().Ptr(), h.Internal().Ranks[peer])
 			}
 			got := make([]byte, size(peer))
 			if err := gpu.CopyOut(got, m.Buffer()); err != nil {

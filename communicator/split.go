@@ -100,7 +100,7 @@ func ofColor(color int, all []choice) (ranks []int) {
 // newRendezvous opens the rendezvous of another group of these machines.
 func (c *Communicator) newRendezvous() (*bootstrap.Rendezvous, error) {
 	if boot, ok := c.given.(*bootstrap.Bootstrap); ok {
-		return boot.NewRendezvous()
+		return boot.Internal().NewRendezvous()
 	}
 	return bootstrap.NewRendezvous(":0", c.options.Logger)
 }
@@ -116,11 +116,11 @@ func (c *Communicator) newChild(ctx context.Context, ranks []int, text string) (
 		return nil, err
 	}
 	o.Rank, o.Size, o.Timeout = slices.Index(ranks, c.Rank()), len(ranks), c.options.Timeout
-	o.Dead = c.knowsDead(ranks)
 	boot, err := bootstrap.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+	boot.Internal().AskDead(c.knowsDead(ranks))
 	options := c.options
 	options.Trace, options.branch = "", c.failure.observer.branch.child(ranks) // the file is the parent's
 	child, err := New(ctx, boot, c.dev, options)
@@ -138,7 +138,7 @@ func (c *Communicator) failChild(boot *bootstrap.Bootstrap, ranks []int, err err
 	why := c.boot.Err()
 	if why != nil {
 		if culprit := slices.Index(ranks, watch.Culprit(why, mscclgo.NoRank)); culprit >= 0 {
-			boot.Blame(culprit, fmt.Errorf("the group that was split has failed, by whose numbers ranks are named: %w", why))
+			boot.Internal().Blame(culprit, fmt.Errorf("the group that was split has failed, by whose numbers ranks are named: %w", why))
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/timeline"
 	"github.com/mscclgo/mscclgo/internal/watch"
@@ -144,8 +145,8 @@ func (c *Communicator) startRing() error {
 	clear(r.memory.Bytes())
 	header := native.TraceHeader{Events: uint64(r.memory.Ptr()) + native.TraceHead, Count: uint64(r.count.Ptr()), Size: size}
 	*(*native.TraceHeader)(unsafe.Pointer(&r.memory.Bytes()[0])) = header
-	c.failure.with(func(words *devicecode.GroupStatus) {
-		words.Trace = devicecode.TraceRing{Events: gpu.Ptr(header.Events), Count: gpu.Ptr(header.Count), Size: size}
+	c.failure.with(func(words *layout.GroupStatus) {
+		words.Trace = layout.TraceRing{Events: gpu.Ptr(header.Events), Count: gpu.Ptr(header.Count), Size: size}
 	})
 	if r.stop == nil {
 		r.sites, r.stop, _ = c.dev.Internal().TraceLaunches(uint64(r.memory.Ptr()))

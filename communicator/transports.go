@@ -11,13 +11,11 @@ import (
 	"weak"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/connection/shm"
-	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/watch"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -101,8 +99,8 @@ func (c *Communicator) ethernetOptions() ethernet.Options {
 	o.Secret = c.boot.Key("ethernet")
 	o.Logger = cmp.Or(o.Logger, c.options.Logger)
 	o.Timeout = cmp.Or(o.Timeout, c.silence())
-	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && !o.Fallback.IsValid() {
-		o.Fallback = boot.LocalAddr()
+	if !o.Fallback.IsValid() {
+		o.Fallback = c.boot.Internal().LocalAddr()
 	}
 	o.Lost = c.lostBy(o.Lost)
 	if o.Dead == nil {
@@ -132,9 +130,7 @@ func (c *Communicator) lossyLinks(now time.Time) (waits []watch.Wait) {
 			waits = append(waits, watch.Wait{Kind: watch.Link, Peer: peer, For: now.Sub(since)})
 		}
 	}
-	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
-		add(grace.Lossy(boot))
-	}
+	add(c.boot.Internal().Lossy())
 	c.mu.Lock()
 	networks := slices.Clone(c.networks)
 	c.mu.Unlock()

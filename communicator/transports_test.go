@@ -90,7 +90,7 @@ func TestEthernetFallback(t *testing.T) {
 		o.Ethernet.Fallback = want
 		err := RunTogether(t.Context(), []*gpu.Device{testdev.Open(t, 0)}, o, func(_ context.Context, c *Communicator) error {
 			if !want.IsValid() {
-				want = c.boot.(*bootstrap.Bootstrap).LocalAddr()
+				want = c.boot.(*bootstrap.Bootstrap).Internal().LocalAddr()
 			}
 			testcmp.Equal(t, "the fallback", c.ethernetOptions().Fallback, want)
 			return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -25,7 +26,7 @@ type end struct {
 	buffer   *gpu.Buffer // of bytes for each channel
 	packets  *gpu.Buffer
 	words    *gpu.Buffer // inbound, outbound and expected for each channel
-	channels []devicecode.MemoryChannel
+	channels []layout.MemoryChannel
 	handles  *gpu.Buffer // of the channels, for kernels
 	result   *gpu.Buffer // 64 words for kernels to tell
 }
@@ -50,11 +51,11 @@ func newEnds(t *testing.T, channels int, bytes uint64, timeout time.Duration) [2
 		buffer, packets, words := access(t, e.device, peer.buffer), access(t, e.device, peer.packets), access(t, e.device, peer.words)
 		for c := range channels {
 			at := gpu.Ptr(24 * c)
-			e.channels = append(e.channels, devicecode.MemoryChannel{
-				Semaphore: devicecode.Device2DeviceSemaphore{
+			e.channels = append(e.channels, layout.MemoryChannel{
+				Semaphore: layout.Device2DeviceSemaphore{
 					Inbound: e.words.Ptr() + at, PeerInbound: words.Ptr() + at,
 					Outbound: e.words.Ptr() + at + 8, Expected: e.words.Ptr() + at + 16,
-					Watch: devicecode.Watch{Status: e.status.memory.Ptr(), Timeout: uint64(timeout), Peer: uint32(1 - i), Channel: uint32(40 + c)},
+					Watch: layout.Watch{Status: e.status.memory.Ptr(), Timeout: uint64(timeout), Peer: uint32(1 - i), Channel: uint32(40 + c)},
 				},
 				Remote: buffer.Ptr() + gpu.Ptr(bytes)*gpu.Ptr(c), RemoteSize: bytes,
 				Local: e.buffer.Ptr() + gpu.Ptr(bytes)*gpu.Ptr(c), LocalSize: bytes,

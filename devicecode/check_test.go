@@ -32,8 +32,8 @@ type checkBed struct {
 	module  *gpu.Module
 	data    gpu.Ptr // 1 MiB
 	status  *status
-	channel devicecode.MemoryChannel
-	group   devicecode.Group
+	channel layout.MemoryChannel
+	group   layout.Group
 }
 
 // misuse is a launch in which a check fails.
@@ -63,13 +63,13 @@ func newCheckBed(t *testing.T) *checkBed {
 	check(t, err)
 	t.Cleanup(func() { check(t, module.Close()) })
 	b.module = module
-	watch := devicecode.Watch{Status: b.status.memory.Ptr(), Timeout: uint64(10 * time.Second), Peer: 2, Channel: 7}
-	b.channel = devicecode.MemoryChannel{
-		Semaphore: devicecode.Device2DeviceSemaphore{Watch: watch},
+	watch := layout.Watch{Status: b.status.memory.Ptr(), Timeout: uint64(10 * time.Second), Peer: 2, Channel: 7}
+	b.channel = layout.MemoryChannel{
+		Semaphore: layout.Device2DeviceSemaphore{Watch: watch},
 		Remote:    b.data, RemoteSize: 160112, Local: b.data, LocalSize: 150000,
 		Packets: b.data, PacketsSize: 4096,
 	}
-	b.group = devicecode.Group{
+	b.group = layout.Group{
 		Rank: 0, Size: 2, ScratchOffset: 8 * devicecode.MaxBlocks, ScratchSize: 4096,
 		Epochs: b.data + 1<<19, Arrivals: b.data + 1<<19 + 4*devicecode.MaxBlocks, Watch: watch,
 	}
@@ -82,16 +82,16 @@ func flat(blocks, threads int) gpu.LaunchConfig { return gpu.Blocks(blocks, thre
 // misuses returns one launch for each check.
 func (b *checkBed) misuses() []misuse {
 	channel, group := b.channel, b.group
-	shifted := func(by gpu.Ptr) devicecode.MemoryChannel {
+	shifted := func(by gpu.Ptr) layout.MemoryChannel {
 		c := channel
 		c.Remote += by
 		c.Packets += by
 		return c
 	}
-	set := devicecode.MemoryChannelSet{Handles: b.data, Rank: 1, Size: 2, PerPeer: 3, Watch: channel.Semaphore.Watch}
-	memory := devicecode.PeerMemory{Size: 2, Status: channel.Semaphore.Watch.Status}
-	pipe := func(flags uint32) devicecode.Pipe {
-		return devicecode.Pipe{Semaphore: channel.Semaphore, Control: b.data, SlotBytes: 128, SlotCount: 1, Flags: flags}
+	set := layout.ChannelSet{Handles: b.data, Rank: 1, Size: 2, PerPeer: 3, Watch: channel.Semaphore.Watch}
+	memory := layout.PeerMemory{Size: 2, Status: channel.Semaphore.Watch.Status}
+	pipe := func(flags uint32) layout.Pipe {
+		return layout.Pipe{Semaphore: channel.Semaphore, Control: b.data, SlotBytes: 128, SlotCount: 1, Flags: flags}
 	}
 	at := "block (1,0,0), thread (3,0,0): "
 	all := []misuse{
@@ -178,7 +178,7 @@ func TestChecks(t *testing.T) {
 				m.expectInProcess(t, i)
 				return
 			}
-			*b.status.get() = devicecode.GroupStatus{}
+			*b.status.get() = layout.GroupStatus{}
 			err := b.run(t, m.kernel, m.shape, m.args...)
 			testerr.Expect(t, err, mscclgo.ErrSystem, "block (", "thread (", m.want, m.place())
 			if m.kernel == "linesOf" || m.kernel == "unmade" {
@@ -191,7 +191,7 @@ func TestChecks(t *testing.T) {
 		})
 	}
 
-	*b.status.get() = devicecode.GroupStatus{}
+	*b.status.get() = layout.GroupStatus{}
 	check(t, b.run(t, "ranges", flat(2, 32), b.channel, uint32(0), uint64(160112), uint64(150000), uint64(0)))
 	check(t, b.run(t, "lines", flat(1, 64), b.channel, uint32(0)))
 	check(t, b.run(t, "number", flat(256, 32), b.group))
@@ -235,7 +235,7 @@ func launched(t *testing.T, d *gpu.Device, k *gpu.Kernel, shape gpu.LaunchConfig
 
 // TestFaultTextEnds has a text that is longer than its room.
 func TestFaultTextEnds(t *testing.T) {
-	s := devicecode.GroupStatus{Faulted: 2}
+	s := layout.GroupStatus{Faulted: 2}
 	for i := range s.Fault {
 		s.Fault[i] = 'x'
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // images are what kernels has compiled, by architecture and source, so that each
@@ -101,11 +102,11 @@ type status struct{ memory *gpu.Buffer }
 
 func newStatus(t testing.TB, d *gpu.Device) *status {
 	t.Helper()
-	return &status{memory: allocHost(t, d, uint64(unsafe.Sizeof(devicecode.GroupStatus{})))}
+	return &status{memory: allocHost(t, d, uint64(unsafe.Sizeof(layout.GroupStatus{})))}
 }
 
-func (s *status) get() *devicecode.GroupStatus {
-	return (*devicecode.GroupStatus)(unsafe.Pointer(&s.memory.Bytes()[0]))
+func (s *status) get() *layout.GroupStatus {
+	return (*layout.GroupStatus)(unsafe.Pointer(&s.memory.Bytes()[0]))
 }
 
 // abort ends the waits of kernels.
@@ -113,11 +114,11 @@ func (s *status) abort() { atomic.StoreUint32(&s.get().Aborted, 1) }
 
 // failed returns what the last wait that timed out reported.
 func (s *status) failed() (channel, peer int, ok bool) {
-	return devicecode.ParseFailedWait(atomic.LoadUint64(&s.get().FirstFailed))
+	return layout.ParseFailedWait(atomic.LoadUint64(&s.get().FirstFailed))
 }
 
 // expect checks that a wait of this watch reported that it timed out.
-func (s *status) expect(t testing.TB, w devicecode.Watch) {
+func (s *status) expect(t testing.TB, w layout.Watch) {
 	t.Helper()
 	if channel, peer, ok := s.failed(); !ok || channel != int(w.Channel) || peer != int(w.Peer) {
 		t.Errorf("the report names channel %d, peer %d, %v; want %d, %d", channel, peer, ok, w.Channel, w.Peer)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -22,7 +23,7 @@ type member struct {
 	status *status
 	window *gpu.Buffer
 	counts *gpu.Buffer // epochs, then arrivals
-	handle devicecode.Group
+	handle layout.Group
 	result *gpu.Buffer
 }
 
@@ -43,10 +44,10 @@ func newMembers(t *testing.T, ranks int, scratch uint64, timeout time.Duration) 
 		}
 	}
 	for i, m := range members {
-		m.handle = devicecode.Group{
+		m.handle = layout.Group{
 			Rank: uint32(i), Size: uint32(ranks), ScratchOffset: flags, ScratchSize: scratch,
 			Epochs: m.counts.Ptr(), Arrivals: m.counts.Ptr() + 4*devicecode.MaxBlocks,
-			Watch: devicecode.Watch{Status: m.status.memory.Ptr(), Timeout: uint64(timeout), Channel: 77},
+			Watch: layout.Watch{Status: m.status.memory.Ptr(), Timeout: uint64(timeout), Channel: 77},
 		}
 		for j, other := range members {
 			m.handle.Windows[j] = access(t, m.device, other.window).Ptr()
@@ -204,7 +205,7 @@ func TestPeerMemory(t *testing.T) {
 	const ranks = 3
 	members := newMembers(t, ranks, 0, time.Second)
 	for i, m := range members {
-		var memory devicecode.PeerMemory
+		var memory layout.PeerMemory
 		for j, other := range members {
 			memory.Ranks[j] = access(t, m.device, other.result).Ptr()
 		}

@@ -24,28 +24,28 @@ var handles = []struct {
 	header string
 	name   string
 }{
-	{devicecode.GroupStatus{}, "wait.cuh", "GroupStatus"},
-	{devicecode.WaitNote{}, "wait.cuh", "WaitNote"},
-	{devicecode.Watch{}, "wait.cuh", "Watch"},
-	{devicecode.TraceRing{}, "trace.cuh", "TraceRing"},
+	{layout.GroupStatus{}, "wait.cuh", "GroupStatus"},
+	{layout.WaitNote{}, "wait.cuh", "WaitNote"},
+	{layout.Watch{}, "wait.cuh", "Watch"},
+	{layout.TraceRing{}, "trace.cuh", "TraceRing"},
 	{traceEvent{}, "trace.cuh", "TraceEvent"},
-	{devicecode.Device2DeviceSemaphore{}, "semaphore.cuh", "Device2DeviceSemaphoreHandle"},
-	{devicecode.MemoryChannel{}, "memory_channel.cuh", "MemoryChannelHandle"},
-	{devicecode.MemoryChannelSet{}, "memory_channel.cuh", "MemoryChannelSet"},
-	{devicecode.PortChannelSet{}, "port_channel.cuh", "PortChannelSet"},
-	{devicecode.Group{}, "group.cuh", "GroupHandle"},
-	{devicecode.PeerMemory{}, "group.cuh", "PeerMemory"},
-	{devicecode.Fifo{}, "fifo.cuh", "FifoHandle"},
+	{layout.Device2DeviceSemaphore{}, "semaphore.cuh", "Device2DeviceSemaphoreHandle"},
+	{layout.MemoryChannel{}, "memory_channel.cuh", "MemoryChannelHandle"},
+	{layout.ChannelSet{}, "memory_channel.cuh", "MemoryChannelSet"},
+	{layout.ChannelSet{}, "port_channel.cuh", "PortChannelSet"},
+	{layout.Group{}, "group.cuh", "GroupHandle"},
+	{layout.PeerMemory{}, "group.cuh", "PeerMemory"},
+	{layout.Fifo{}, "fifo.cuh", "FifoHandle"},
 	{layout.FifoState{}, "fifo.cuh", "FifoState"},
-	{devicecode.Host2DeviceSemaphore{}, "host_semaphore.cuh", "Host2DeviceSemaphoreHandle"},
+	{layout.Host2DeviceSemaphore{}, "host_semaphore.cuh", "Host2DeviceSemaphoreHandle"},
 	{layout.PortState{}, "port_channel.cuh", "PortState"},
 	{layout.PortProgress{}, "port_channel.cuh", "PortProgress"},
 	{layout.PortQueue{}, "port_channel.cuh", "PortQueue"},
-	{devicecode.BasePortChannel{}, "port_channel.cuh", "BasePortChannelHandle"},
-	{devicecode.PortChannel{}, "port_channel.cuh", "PortChannelHandle"},
+	{layout.BasePortChannel{}, "port_channel.cuh", "BasePortChannelHandle"},
+	{layout.PortChannel{}, "port_channel.cuh", "PortChannelHandle"},
 	{layout.PipeControl{}, "pipe.cuh", "PipeControl"},
-	{devicecode.Pipe{}, "pipe.cuh", "PipeHandle"},
-	{devicecode.PipeSet{}, "pipe.cuh", "PipeSet"},
+	{layout.Pipe{}, "pipe.cuh", "PipeHandle"},
+	{layout.PipeSet{}, "pipe.cuh", "PipeSet"},
 	{layout.PipePool{}, "pipe_pool.cuh", "PipePool"},
 }
 
@@ -59,9 +59,9 @@ var constants = []struct {
 	name   string
 }{
 	{devicecode.MaxRanks, "config.cuh", "kMaxRanks"},
-	{devicecode.RanksByValue, "config.cuh", "kRanksByValue"},
+	{layout.RanksByValue, "config.cuh", "kRanksByValue"},
 	{devicecode.MaxBlocks, "config.cuh", "kMaxBlocks"},
-	{devicecode.WaitNotes, "wait.cuh", "kWaitNotes"},
+	{layout.WaitNotes, "wait.cuh", "kWaitNotes"},
 	{layout.PortWaiting, "port_channel.cuh", "kPortWaiting"},
 	{layout.RoomChannel, "port_channel.cuh", "kRoomChannel"},
 	{uint64(devicecode.WaitDone), "wait.cuh", "WaitResult::Done"},
@@ -70,14 +70,14 @@ var constants = []struct {
 	{uint64(native.EventSignal), "trace.cuh", "TraceKind::Signal"},
 	{uint64(native.EventPush), "trace.cuh", "TraceKind::Push"},
 	{uint64(native.EventPackets), "trace.cuh", "TraceKind::Packets"},
-	{devicecode.PortPut, "port_channel.cuh", "kPut"},
-	{devicecode.PortSignal, "port_channel.cuh", "kSignal"},
-	{devicecode.PortFlush, "port_channel.cuh", "kFlush"},
-	{devicecode.PortInline, "port_channel.cuh", "kInline"},
-	{devicecode.PortGet, "port_channel.cuh", "kGet"},
-	{devicecode.PortStore, "port_channel.cuh", "kStore"},
-	{devicecode.PortAdd, "port_channel.cuh", "kAdd"},
-	{devicecode.PortExchange, "port_channel.cuh", "kExchange"},
+	{layout.PortPut, "port_channel.cuh", "kPut"},
+	{layout.PortSignal, "port_channel.cuh", "kSignal"},
+	{layout.PortFlush, "port_channel.cuh", "kFlush"},
+	{layout.PortInline, "port_channel.cuh", "kInline"},
+	{layout.PortGet, "port_channel.cuh", "kGet"},
+	{layout.PortStore, "port_channel.cuh", "kStore"},
+	{layout.PortAdd, "port_channel.cuh", "kAdd"},
+	{layout.PortExchange, "port_channel.cuh", "kExchange"},
 	{layout.PipeSends, "pipe.cuh", "kPipeSends"},
 	{layout.PipeByPort, "pipe.cuh", "kPipeByPort"},
 	{layout.PipePosts, "pipe.cuh", "kPipePosts"},
@@ -153,7 +153,7 @@ func TestParseFailedWait(t *testing.T) {
 		{1<<63 | 5<<32 | 7, 5, 7, true},
 		{1<<64 - 1, 1<<31 - 1, 1<<32 - 1, true},
 	} {
-		if channel, peer, ok := devicecode.ParseFailedWait(c.word); channel != c.channel || peer != c.peer || ok != c.ok {
+		if channel, peer, ok := layout.ParseFailedWait(c.word); channel != c.channel || peer != c.peer || ok != c.ok {
 			t.Errorf("%#x is channel %d, peer %d, %v", c.word, channel, peer, ok)
 		}
 	}

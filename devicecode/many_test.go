@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -29,7 +30,7 @@ func TestManyAddresses(t *testing.T) {
 	d := testdev.Open(t, 0)
 	kernel := kernels(t, d, "addresses.cu", addressesSource)("addresses")
 	const offset, stride = 48, 1 << 20
-	for _, ranks := range []int{1, devicecode.RanksByValue, devicecode.RanksByValue + 1, devicecode.MaxRanks} {
+	for _, ranks := range []int{1, layout.RanksByValue, layout.RanksByValue + 1, devicecode.MaxRanks} {
 		for _, own := range []int{0, ranks / 2, ranks - 1} {
 			all := make([]gpu.Ptr, ranks)
 			var want []uint64
@@ -41,8 +42,8 @@ func TestManyAddresses(t *testing.T) {
 				}
 				want = append(want, at, uint64(all[rank]))
 			}
-			var memory devicecode.PeerMemory
-			group := devicecode.Group{Size: uint32(ranks)}
+			var memory layout.PeerMemory
+			group := layout.Group{Size: uint32(ranks)}
 			copy(memory.Ranks[:], all)
 			if more := all[copy(group.Windows[:], all):]; len(more) > 0 {
 				memory.More = upload(t, d, more).Ptr()
@@ -68,8 +69,8 @@ func TestFewRanks(t *testing.T) {
 	kernel, err := module.Kernel("addresses")
 	check(t, err)
 	status := newStatus(t, d)
-	group := devicecode.Group{Size: devicecode.RanksByValue, Watch: devicecode.Watch{Status: status.memory.Ptr(), Timeout: uint64(time.Second)}}
-	var memory devicecode.PeerMemory
+	group := layout.Group{Size: layout.RanksByValue, Watch: layout.Watch{Status: status.memory.Ptr(), Timeout: uint64(time.Second)}}
+	var memory layout.PeerMemory
 	var want []uint64
 	for rank := range memory.Ranks {
 		memory.Ranks[rank], group.Windows[rank] = gpu.Ptr(rank+1), gpu.Ptr(1000+rank)
@@ -85,7 +86,7 @@ func TestFewRanks(t *testing.T) {
 	memory.More = upload(t, d, slices.Repeat([]gpu.Ptr{1}, 8)).Ptr()
 	group.More = memory.More
 	testerr.Expect(t, launched(t, d, kernel, gpu.Blocks(1, 32), memory, group, out), mscclgo.ErrSystem, "the window of rank 72 in a kernel compiled with MSCCLGO_FEW_RANKS, for 72 ranks")
-	if _, peer, ok := status.get().Checked(); !ok || peer != devicecode.RanksByValue {
+	if _, peer, ok := status.get().Checked(); !ok || peer != layout.RanksByValue {
 		t.Errorf("the check concerns peer %d, %v", peer, ok)
 	}
 }
@@ -105,7 +106,7 @@ extern "C" __global__ void boxes(mscclgo::GroupHandle group) { mscclgo::Inboxes<
 	kernel, err := module.Kernel("boxes")
 	check(t, err)
 	status := newStatus(t, d)
-	group := devicecode.Group{Size: 4, Watch: devicecode.Watch{Status: status.memory.Ptr(), Timeout: uint64(time.Second)}}
+	group := layout.Group{Size: 4, Watch: layout.Watch{Status: status.memory.Ptr(), Timeout: uint64(time.Second)}}
 	run(t, d, kernel, gpu.Blocks(1, 32), group)
 	if text, _, ok := status.get().Checked(); ok {
 		t.Errorf("a group of four: %s", text)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
@@ -179,7 +180,7 @@ extern "C" __global__ void invariant(mscclgo::GroupHandle group, uint64_t* out, 
 	// The rank is less than 72, or greater than 71.
 	compared := regexp.MustCompile(`setp\.[lg]t\.u32.*, 7[12];`).FindIndex(ptx)
 	if load := bytes.Index(ptx, []byte("ld.global.nc")); load < 0 || compared == nil || load < compared[0] {
-		t.Errorf("the first load is at %d, and the first comparison with %d at %d:\n%s", load, RanksByValue, compared, ptx)
+		t.Errorf("the first load is at %d, and the first comparison with %d at %d:\n%s", load, layout.RanksByValue, compared, ptx)
 	}
 }
 

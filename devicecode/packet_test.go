@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -24,10 +24,10 @@ type packetMistake struct {
 }
 
 // watch returns what a wait needs, and the status that it looks at.
-func watch(t testing.TB, d *gpu.Device, timeout time.Duration) (devicecode.Watch, *status) {
+func watch(t testing.TB, d *gpu.Device, timeout time.Duration) (layout.Watch, *status) {
 	t.Helper()
 	s := newStatus(t, d)
-	return devicecode.Watch{Status: s.memory.Ptr(), Timeout: uint64(timeout), Peer: 3, Channel: 9}, s
+	return layout.Watch{Status: s.memory.Ptr(), Timeout: uint64(timeout), Peer: 3, Channel: 9}, s
 }
 
 // TestPackets sends every size up to 100 bytes between all alignments from 0 to 8.

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -55,7 +56,7 @@ func newBench(t testing.TB, size int, timeout time.Duration) *bench {
 	if b.stream, err = b.dev.NewStream(); err != nil {
 		t.Fatal(err)
 	}
-	if b.status, err = b.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
+	if b.status, err = b.dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.status.Close() })
@@ -81,8 +82,8 @@ func (b *bench) newRing(t testing.TB, o fifo.Options) *fifo.Ring {
 	return ring
 }
 
-func (b *bench) words() *devicecode.GroupStatus {
-	return (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(b.status.Bytes())))
+func (b *bench) words() *layout.GroupStatus {
+	return (*layout.GroupStatus)(unsafe.Pointer(unsafe.SliceData(b.status.Bytes())))
 }
 
 // launch starts a kernel.

@@ -22,7 +22,7 @@ func TestPayload(t *testing.T) {
 		{size: 8, payload: fifo.MaxPayload, grid: 1, block: 1, count: 20},
 	} {
 		t.Run(fmt.Sprintf("ring %d, %d bytes, %dx%d threads", c.size, c.payload, c.grid, c.block), func(t *testing.T) {
-			b := newBench(t, fifo.MinSize, patience)
+			b := newBench(t, 2, patience)
 			ring := b.newRing(t, fifo.Options{Size: c.size, Payload: c.payload, Words: 4, Watch: devicecode.Watch{Status: b.status.Ptr(), Timeout: uint64(patience)}})
 			if ring.PayloadSize() != c.payload {
 				t.Fatalf("the ring takes %d bytes", ring.PayloadSize())
@@ -89,7 +89,7 @@ func receive(t *testing.T, ring *fifo.Ring, producers, count int) {
 
 // TestNoPayload checks that a trigger whose bytes cannot be there gets none.
 func TestNoPayload(t *testing.T) {
-	b := newBench(t, fifo.MinSize, patience)
+	b := newBench(t, 2, patience)
 	watch := devicecode.Watch{Status: b.status.Ptr(), Timeout: uint64(patience)}
 	const most = 100
 	for name, c := range map[string]struct {

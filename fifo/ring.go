@@ -43,8 +43,8 @@ import (
 
 // Sizes of a ring, in triggers: a power of two.
 const (
-	MinSize     = 2
-	MaxSize     = 1 << 16
+	minSize     = 2
+	maxSize     = 1 << 16
 	DefaultSize = 512
 )
 
@@ -54,8 +54,8 @@ const MaxPayload = 1 << 16
 // maxWords is the largest Options.Words and Options.DeviceWords.
 const maxWords = 1 << 20
 
-// DefaultTimeout bounds each wait of a kernel where Options.Watch does not.
-const DefaultTimeout = 30 * time.Second
+// defaultTimeout bounds each wait of a kernel where Options.Watch does not.
+const defaultTimeout = 30 * time.Second
 
 // Options configure a [Ring]. The zero value is right for most uses.
 type Options struct {
@@ -74,7 +74,7 @@ type Options struct {
 	Payload int
 	// Watch bounds the waits of kernels, for room and in sync. A zero Watch.Status
 	// means a status of the ring's own, which nobody aborts. A zero Watch.Timeout
-	// means DefaultTimeout.
+	// means 30 s.
 	Watch devicecode.Watch
 }
 
@@ -120,8 +120,8 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 		o.Size = DefaultSize
 	}
 	op := fmt.Sprintf("fifo: new ring of %d triggers on %v", o.Size, dev)
-	if o.Size < MinSize || o.Size > MaxSize || o.Size&(o.Size-1) != 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must be a power of two from %d to %d", MinSize, MaxSize)
+	if o.Size < minSize || o.Size > maxSize || o.Size&(o.Size-1) != 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must be a power of two from %d to %d", minSize, maxSize)
 	}
 	if o.Words < 0 || o.Words > maxWords {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Words is %d, not 0 to %d", o.Words, maxWords)
@@ -143,7 +143,7 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 	status := (entries + state.Size*native.EntryBytes + uint64(o.Words)*8 + statusAlign - 1) &^ (statusAlign - 1)
 	bytes := status
 	if o.Watch.Status == 0 {
-		bytes += uint64(unsafe.Sizeof(devicecode.GroupStatus{}))
+		bytes += uint64(unsafe.Sizeof(layout.GroupStatus{}))
 	}
 	pinned, err := dev.AllocHost(bytes)
 	if err != nil {
@@ -155,7 +155,7 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 		o.Watch.Status = pinned.Ptr() + gpu.Ptr(status)
 	}
 	if o.Watch.Timeout == 0 {
-		o.Watch.Timeout = uint64(DefaultTimeout)
+		o.Watch.Timeout = uint64(defaultTimeout)
 	}
 	device, err := gpu.Upload(dev, make([]byte, stateBytes+8*o.DeviceWords))
 	if err != nil {
@@ -166,18 +166,18 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 
 // Handle returns what kernels use.
 func (r *Ring) Handle() devicecode.Fifo {
-	h := devicecode.Fifo{
+	h := layout.Fifo{
 		Entries:      r.entries(),
 		Tail:         r.pinned.Ptr(),
 		State:        r.device.Ptr(),
 		Size:         r.state.Size,
 		PayloadBytes: r.state.PayloadStride,
-		Watch:        r.watch,
+		Watch:        layout.Watch(r.watch),
 	}
 	if r.state.Payload != 0 {
 		h.Payloads = r.pinned.Ptr() + lineBytes
 	}
-	return h
+	return layout.Handle[devicecode.Fifo](h)
 }
 
 // entries returns the address of the entries as kernels see it.

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // patience bounds how long a test polls for the next trigger.
@@ -189,7 +190,7 @@ func TestPushIntoFullRingTimesOut(t *testing.T) {
 	if got := ends(t, b, 1); got != devicecode.WaitTimedOut {
 		t.Fatalf("a push into a full ring ended with %v", got)
 	}
-	if _, _, failed := devicecode.ParseFailedWait(b.words().FirstFailed); !failed {
+	if _, _, failed := layout.ParseFailedWait(b.words().FirstFailed); !failed {
 		t.Error("the wait that timed out was not reported")
 	}
 }
@@ -218,7 +219,7 @@ func TestWrongUse(t *testing.T) {
 	b := newBench(t, 2, patience)
 	watch := devicecode.Watch{Status: b.status.Ptr(), Timeout: 1}
 	for _, o := range []fifo.Options{
-		{Size: -1, Watch: watch}, {Size: 1, Watch: watch}, {Size: 3, Watch: watch}, {Size: 2 * fifo.MaxSize, Watch: watch},
+		{Size: -1, Watch: watch}, {Size: 1, Watch: watch}, {Size: 3, Watch: watch}, {Size: 1 << 17, Watch: watch},
 		{Words: -1, Watch: watch}, {Words: 1 << 30, Watch: watch},
 		{Watch: devicecode.Watch{Status: watch.Status + 8, Timeout: 1}}, {Watch: devicecode.Watch{Timeout: 1 << 63}},
 	} {
@@ -237,7 +238,7 @@ func TestWrongUse(t *testing.T) {
 func TestZeroOptions(t *testing.T) {
 	b := newBench(t, 2, patience)
 	ring := b.newRing(t, fifo.Options{})
-	if got := ring.Handle().Watch; got.Status == 0 || got.Timeout != uint64(fifo.DefaultTimeout) || ring.Size() != fifo.DefaultSize {
+	if got := ring.Handle().Internal().Watch; got.Status == 0 || got.Timeout != uint64(30*time.Second) || ring.Size() != fifo.DefaultSize {
 		t.Fatalf("%d triggers, %+v", ring.Size(), got)
 	}
 	b.ring = ring

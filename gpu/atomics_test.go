@@ -15,8 +15,8 @@ import (
 // TestStreamAtomics has several streams add to one word and exchange another. Nothing is lost.
 func TestStreamAtomics(t *testing.T) {
 	d := testdev.Open(t, 0)
-	check(t, d.PrepareAtomics())
-	check(t, d.PrepareAtomics())
+	check(t, d.Internal().PrepareAtomics())
+	check(t, d.Internal().PrepareAtomics())
 	const streams, rounds = 4, 200
 	b, olds := alloc(t, d, 24), allocHost(t, d, 8*streams*rounds)
 	check(t, gpu.CopyIn(b, []uint64{math.MaxUint64, 0, 7}))
@@ -26,10 +26,10 @@ func TestStreamAtomics(t *testing.T) {
 		all.Go(func() {
 			for k := range uint64(rounds) {
 				at := i*rounds + k
-				if err := s.Add64(b, 0, 1<<40+1); err != nil {
+				if err := s.Internal().Add64(b, 0, 1<<40+1); err != nil {
 					t.Error(err)
 				}
-				if err := s.Exchange64(b, 8, at+1, olds, 8*at); err != nil {
+				if err := s.Internal().Exchange64(b, 8, at+1, olds, 8*at); err != nil {
 					t.Error(err)
 				}
 			}
@@ -57,13 +57,13 @@ func TestStreamAtomics(t *testing.T) {
 // before that behind it, in a graph too.
 func TestStreamAtomicsInOrder(t *testing.T) {
 	d := testdev.Open(t, 0)
-	check(t, d.PrepareAtomics())
+	check(t, d.Internal().PrepareAtomics())
 	s, b, out := newStream(t, d), alloc(t, d, 8), allocHost(t, d, 24)
 	check(t, s.BeginCapture())
 	check(t, s.Fill(b, 0, 1, 8))
-	check(t, s.Add64(b, 0, math.MaxUint64))
+	check(t, s.Internal().Add64(b, 0, math.MaxUint64))
 	check(t, s.Copy(out, 0, b, 0, 8))
-	check(t, s.Exchange64(b, 0, 5, out, 8))
+	check(t, s.Internal().Exchange64(b, 0, 5, out, 8))
 	check(t, s.Copy(out, 16, b, 0, 8))
 	g, err := s.EndCapture()
 	check(t, err)
@@ -87,25 +87,25 @@ func TestStreamAtomicsRefuse(t *testing.T) {
 	check(t, err)
 	check(t, closed.Close())
 	for _, offset := range []uint64{93, 96, 100, math.MaxUint64, math.MaxUint64 - 7} {
-		invalid(t, s.Add64(b, offset, 1), "stream add", name(t))
-		invalid(t, s.Exchange64(b, offset, 1, b, 8), "stream exchange", name(t))
-		invalid(t, s.Exchange64(b, 8, 1, b, offset), "stream exchange", name(t))
+		invalid(t, s.Internal().Add64(b, offset, 1), "stream add", name(t))
+		invalid(t, s.Internal().Exchange64(b, offset, 1, b, 8), "stream exchange", name(t))
+		invalid(t, s.Internal().Exchange64(b, 8, 1, b, offset), "stream exchange", name(t))
 	}
-	invalid(t, s.Add64(b, 4, 1), "offset 4", "aligned")
-	invalid(t, s.Exchange64(b, 9, 1, b, 0), "offset 9", "aligned")
-	invalid(t, s.Exchange64(b, 0, 1, b, 9), "offset 9", "aligned")
+	invalid(t, s.Internal().Add64(b, 4, 1), "offset 4", "aligned")
+	invalid(t, s.Internal().Exchange64(b, 9, 1, b, 0), "offset 9", "aligned")
+	invalid(t, s.Internal().Exchange64(b, 0, 1, b, 9), "offset 9", "aligned")
 	for _, bad := range []struct {
 		b    *gpu.Buffer
 		says string
 	}{{other, "Access"}, {closed, "closed"}, {nil, "nil"}} {
-		invalid(t, s.Add64(bad.b, 0, 1), bad.says)
-		invalid(t, s.Exchange64(bad.b, 0, 1, b, 0), bad.says)
-		invalid(t, s.Exchange64(b, 0, 1, bad.b, 0), bad.says)
+		invalid(t, s.Internal().Add64(bad.b, 0, 1), bad.says)
+		invalid(t, s.Internal().Exchange64(bad.b, 0, 1, b, 0), bad.says)
+		invalid(t, s.Internal().Exchange64(b, 0, 1, bad.b, 0), bad.says)
 	}
 	synchronize(t, s)
 	check(t, s.Close())
-	invalid(t, s.Add64(b, 0, 1), "closed")
-	invalid(t, s.Exchange64(b, 0, 1, b, 8), "closed")
+	invalid(t, s.Internal().Add64(b, 0, 1), "closed")
+	invalid(t, s.Internal().Exchange64(b, 0, 1, b, 8), "closed")
 	check(t, d.Close())
-	invalid(t, d.PrepareAtomics(), "closed")
+	invalid(t, d.Internal().PrepareAtomics(), "closed")
 }

@@ -68,8 +68,7 @@ func (a *allocation) releaseUnused() error {
 	return a.release()
 }
 
-// Alloc allocates size bytes of device memory, which other processes can map through
-// [Buffer.Export]. The content is undefined. The memory taken is a multiple of
+// Alloc allocates size bytes of device memory, which other processes can map. The content is undefined. The memory taken is a multiple of
 // [Info].MemoryGranularity (2 MiB on NVIDIA GPUs), so many small buffers are better
 // sliced from a large one.
 //
@@ -201,37 +200,20 @@ func (d *Device) WrapHost(memory []byte) (*Buffer, error) {
 	}}, nil
 }
 
-// Import maps memory that another process exported with [Buffer.Export]. capacity is
-// the exporter's [Buffer.Capacity]. The file stays the caller's and can be closed when
-// Import returns. Closing the buffer unmaps the memory.
-//
-// Errors: ErrInvalid if the file is not such memory or has another size,
-// ErrUnsupported if d cannot reach the device that the memory is on.
-func (d *Device) Import(file *os.File, capacity uint64) (*Buffer, error) {
+func (d deviceInside) Import(file *os.File, capacity uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: import %d bytes on %v", capacity, d)
 	defer runtime.KeepAlive(file)
 	return d.mapped(op, capacity, func() (backend.Memory, error) { return d.b.ImportFD(int(file.Fd()), capacity) })
 }
 
-// IPCHandle returns the handle of the CUDA driver's cuIpcGetMemHandle by which other
-// processes can map the allocation that the buffer, made by [Device.Wrap], is part of.
-// offset is where the buffer starts in what [Device.OpenIPC] maps.
-//
-// Errors: ErrUnsupported if the memory has no such handle, as memory from
-// [Device.Alloc] has none.
-func (b *Buffer) IPCHandle() (handle [64]byte, offset uint64, err error) {
+func (b bufferInside) IPCHandle() (handle [64]byte, offset uint64, err error) {
 	if err := b.usable("gpu: share memory by IPC handle"); err != nil {
 		return handle, 0, err
 	}
 	return b.dev.b.IPCHandle(uint64(b.ptr))
 }
 
-// OpenIPC maps the first size bytes of the allocation of a handle that another process
-// got from [Buffer.IPCHandle]. Closing the buffer unmaps the memory.
-//
-// Errors: ErrInvalid if the handle is not valid or the allocation is smaller,
-// ErrUnsupported if d cannot map memory by handle.
-func (d *Device) OpenIPC(handle [64]byte, size uint64) (*Buffer, error) {
+func (d deviceInside) OpenIPC(handle [64]byte, size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: open an IPC handle of %d bytes on %v", size, d)
 	return d.mapped(op, size, func() (backend.Memory, error) { return d.b.OpenIPC(handle, size) })
 }
@@ -267,12 +249,9 @@ func (b *Buffer) HostBytes() []byte {
 	return b.mem.host[start : start+b.size : start+b.size]
 }
 
-// Capacity returns the bytes of the whole allocation that the buffer is part of, which
-// [Device.Import] takes.
-func (b *Buffer) Capacity() uint64 { return b.mem.capacity }
+func (b bufferInside) Capacity() uint64 { return b.mem.capacity }
 
-// AllocationOffset returns the buffer's offset in the whole allocation.
-func (b *Buffer) AllocationOffset() uint64 { return uint64(b.ptr - b.mem.base) }
+func (b bufferInside) AllocationOffset() uint64 { return uint64(b.ptr - b.mem.base) }
 
 // Slice returns a view of n bytes from offset, which is valid as long as b.
 //
@@ -284,12 +263,7 @@ func (b *Buffer) Slice(offset, n uint64) (*Buffer, error) {
 	return &Buffer{dev: b.dev, ptr: b.ptr + Ptr(offset), size: n, mem: b.mem, view: true}, nil
 }
 
-// Export returns a file by which another process can map the whole allocation; see
-// [Device.Import]. The caller closes it.
-//
-// Errors: ErrUnsupported if the memory is not from [Device.Alloc], or from [Device.Wrap] and
-// made by its owner to be shared so.
-func (b *Buffer) Export() (*os.File, error) {
+func (b bufferInside) Export() (*os.File, error) {
 	const op = "gpu: export memory by descriptor"
 	if err := b.usable(op); err != nil {
 		return nil, err
@@ -304,13 +278,7 @@ func (b *Buffer) Export() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "gpu-memory"), nil
 }
 
-// DMABuf returns a dma-buf, a file by which the drivers of other devices such as
-// network cards reach the buffer's device memory. The buffer starts at offset, which is
-// less than a page. The caller closes the file.
-//
-// Errors: ErrUnsupported for pinned host memory, on an emulated device, and if the
-// driver cannot export the memory; ErrInvalid if the buffer is empty.
-func (b *Buffer) DMABuf() (file *os.File, offset uint64, err error) {
+func (b bufferInside) DMABuf() (file *os.File, offset uint64, err error) {
 	const op = "gpu: share memory by dma-buf"
 	if err := b.usable(op); err != nil {
 		return nil, 0, err

@@ -22,9 +22,9 @@ func TestAlloc(t *testing.T) {
 	for _, size := range []uint64{1, 7, 4096, 3<<20 + 1} {
 		b := alloc(t, d, size)
 		// Only memory that can be shared by descriptor is rounded to the granularity.
-		whole := !d.Info().DescriptorExport || b.Capacity()%d.Info().MemoryGranularity == 0
-		if b.Size() != size || b.Capacity() < size || !whole || b.AllocationOffset() != 0 || b.Device() != d || b.Ptr() == 0 || b.Ptr()%256 != 0 || b.Bytes() != nil {
-			t.Errorf("%d bytes: size %d, capacity %d, at %#x", size, b.Size(), b.Capacity(), b.Ptr())
+		whole := !d.Info().DescriptorExport || b.Internal().Capacity()%d.Info().MemoryGranularity == 0
+		if b.Size() != size || b.Internal().Capacity() < size || !whole || b.Internal().AllocationOffset() != 0 || b.Device() != d || b.Ptr() == 0 || b.Ptr()%256 != 0 || b.Bytes() != nil {
+			t.Errorf("%d bytes: size %d, capacity %d, at %#x", size, b.Size(), b.Internal().Capacity(), b.Ptr())
 		}
 		want := counting(int(size), 3)
 		check(t, gpu.CopyIn(b, want))
@@ -95,7 +95,7 @@ func TestAllocHost(t *testing.T) {
 	check(t, kernel(t, load(t, d), "fill").Launch(s, gpu.Blocks(1, 32), b, 10, 0x01010101))
 	synchronize(t, s)
 	testcmp.Equal(t, "the memory after the kernel", b.Bytes()[:41], append(bytes.Repeat([]byte{1}, 40), 41))
-	_, err = b.Export()
+	_, err = b.Internal().Export()
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "Alloc")
 }
 
@@ -106,8 +106,8 @@ func TestSlice(t *testing.T) {
 	check(t, err)
 	w, err := v.Slice(5, 45)
 	check(t, err)
-	if w.Ptr() != b.Ptr()+15 || w.Size() != 45 || w.AllocationOffset() != 15 || w.Capacity() != b.Capacity() || w.Device() != d {
-		t.Errorf("a slice of a slice: %#x of %d bytes at %d", w.Ptr(), w.Size(), w.AllocationOffset())
+	if w.Ptr() != b.Ptr()+15 || w.Size() != 45 || w.Internal().AllocationOffset() != 15 || w.Internal().Capacity() != b.Internal().Capacity() || w.Device() != d {
+		t.Errorf("a slice of a slice: %#x of %d bytes at %d", w.Ptr(), w.Size(), w.Internal().AllocationOffset())
 	}
 	testcmp.Equal(t, "the slice", contents[byte](t, w, 45), counting(45, 15))
 	for _, r := range [][2]uint64{{0, 51}, {51, 0}, {50, 1}, {1, 50}, {math.MaxUint64, 1}, {1, math.MaxUint64}, {math.MaxUint64, math.MaxUint64}} {
@@ -168,17 +168,17 @@ func TestWrap(t *testing.T) {
 	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(100, 0)))
 	w, err := d.Wrap(b.Ptr()+10, 20)
 	check(t, err)
-	if w.AllocationOffset() != 10 || w.Capacity() != b.Capacity() {
-		t.Errorf("wrapped memory is at %d of %d", w.AllocationOffset(), w.Capacity())
+	if w.Internal().AllocationOffset() != 10 || w.Internal().Capacity() != b.Internal().Capacity() {
+		t.Errorf("wrapped memory is at %d of %d", w.Internal().AllocationOffset(), w.Internal().Capacity())
 	}
 	testcmp.Equal(t, "wrapped memory", contents[byte](t, w, 20), counting(20, 10))
-	file, err := w.Export()
+	file, err := w.Internal().Export()
 	if d.Info().DescriptorExport { // then memory from Alloc has no handle
 		check(t, err)
-		again := must[*gpu.Buffer](t)(d.Import(file, w.Capacity()))
+		again := must[*gpu.Buffer](t)(d.Internal().Import(file, w.Internal().Capacity()))
 		check(t, file.Close())
 		testcmp.Equal(t, "the memory, mapped again", contents[byte](t, again, 100), counting(100, 0))
-		_, _, err = w.IPCHandle()
+		_, _, err = w.Internal().IPCHandle()
 		testerr.Expect(t, err, mscclgo.ErrUnsupported)
 	} else {
 		testerr.Expect(t, err, mscclgo.ErrUnsupported)
@@ -188,7 +188,7 @@ func TestWrap(t *testing.T) {
 	contents[byte](t, b, 100) // what it wrapped is still there
 
 	for _, bad := range []struct{ ptr, size uint64 }{
-		{uint64(b.Ptr()), b.Capacity() + 1}, {uint64(b.Ptr()) + 1, b.Capacity()},
+		{uint64(b.Ptr()), b.Internal().Capacity() + 1}, {uint64(b.Ptr()) + 1, b.Internal().Capacity()},
 		{uint64(b.Ptr()) + 8, math.MaxUint64}, {0, 8}, {0x1000, 8}, {math.MaxUint64 - 7, 8},
 	} {
 		_, err := d.Wrap(gpu.Ptr(bad.ptr), bad.size)
@@ -219,7 +219,7 @@ func TestWrapHost(t *testing.T) {
 		check(t, fill.Launch(s, gpu.Blocks(1, 32), part, 1, uint32(0x01020304)))
 		synchronize(t, s)
 		testcmp.Equal(t, what, []byte{memory[0], memory[1], memory[100], memory[103]}, []byte{7, 7, 4, 1})
-		_, err := b.Export()
+		_, err := b.Internal().Export()
 		testerr.Expect(t, err, mscclgo.ErrUnsupported)
 		check(t, part.Close())
 		check(t, s.Fill(b, 100, 9, 1)) // still pinned
@@ -271,7 +271,7 @@ func TestForeignMemory(t *testing.T) {
 	b, free, err := testdev.Foreign(d, 1000)
 	if !testdev.CUDA() {
 		testerr.Expect(t, err, mscclgo.ErrUnsupported)
-		_, err = d.OpenIPC([64]byte{1}, 8)
+		_, err = d.Internal().OpenIPC([64]byte{1}, 8)
 		testerr.Expect(t, err, mscclgo.ErrUnsupported, name(t))
 	} else {
 		check(t, err)
@@ -279,16 +279,16 @@ func TestForeignMemory(t *testing.T) {
 		check(t, gpu.CopyIn(b, counting(1000, 9)))
 		part, err := b.Slice(100, 10)
 		check(t, err)
-		_, start, err := b.IPCHandle()
+		_, start, err := b.Internal().IPCHandle()
 		check(t, err)
-		if _, offset, err := part.IPCHandle(); err != nil || offset != start+100 {
+		if _, offset, err := part.Internal().IPCHandle(); err != nil || offset != start+100 {
 			t.Errorf("a slice at 100 is at %d of the handle, its buffer at %d: %v", offset, start, err)
 		}
-		if _, err = d.OpenIPC([64]byte{1}, 8); err == nil {
+		if _, err = d.Internal().OpenIPC([64]byte{1}, 8); err == nil {
 			t.Error("opened a handle of nothing")
 		}
 	}
-	_, err = d.OpenIPC([64]byte{}, 0)
+	_, err = d.Internal().OpenIPC([64]byte{}, 0)
 	invalid(t, err, "size")
 }
 
@@ -309,9 +309,9 @@ func TestForeignKinds(t *testing.T) {
 		want := counting(size, 3)
 		check(t, gpu.CopyIn(b, want))
 		testcmp.Equal(t, "the memory", contents[byte](t, b, size), want)
-		_, err = b.Export()
+		_, err = b.Internal().Export()
 		testerr.Expect(t, err, mscclgo.ErrUnsupported)
-		_, _, err = b.IPCHandle()
+		_, _, err = b.Internal().IPCHandle()
 		testerr.Expect(t, err, mscclgo.ErrUnsupported, says)
 	}
 }
@@ -325,11 +325,11 @@ func TestImport(t *testing.T) {
 	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(5000, 1)))
 	part, err := b.Slice(100, 10) // which exports the whole
 	check(t, err)
-	file, err := part.Export()
+	file, err := part.Internal().Export()
 	check(t, err)
-	again := must[*gpu.Buffer](t)(other.Import(file, b.Capacity()))
+	again := must[*gpu.Buffer](t)(other.Internal().Import(file, b.Internal().Capacity()))
 	check(t, file.Close())
-	if again.Size() != b.Capacity() || again.Ptr() == b.Ptr() || again.Device() != other {
+	if again.Size() != b.Internal().Capacity() || again.Ptr() == b.Ptr() || again.Device() != other {
 		t.Errorf("imported %d bytes at %#x", again.Size(), again.Ptr())
 	}
 	testcmp.Equal(t, "the mapping", contents[byte](t, again, 5000), counting(5000, 1))
@@ -337,7 +337,7 @@ func TestImport(t *testing.T) {
 	if contents[byte](t, b, 1)[0] != 77 {
 		t.Error("what was written to the mapping is not in the memory")
 	}
-	_, err = again.Export()
+	_, err = again.Internal().Export()
 	testerr.Expect(t, err, mscclgo.ErrUnsupported)
 	check(t, b.Close()) // the mapping keeps the memory alive
 	testcmp.Equal(t, "the mapping after the exporter closed the memory", contents[byte](t, again, 5000)[1:], counting(4999, 2))
@@ -349,22 +349,22 @@ func TestImportRefuses(t *testing.T) {
 		t.Skip("no memory can be shared by descriptor")
 	}
 	b := alloc(t, d, 1)
-	file, err := b.Export()
+	file, err := b.Internal().Export()
 	check(t, err)
 	defer file.Close()
-	_, err = d.Import(file, 0)
+	_, err = d.Internal().Import(file, 0)
 	invalid(t, err, "size", name(t))
-	_, err = d.Import(file, b.Capacity()-1)
+	_, err = d.Internal().Import(file, b.Internal().Capacity()-1)
 	invalid(t, err, name(t))
-	_, err = d.Import(file, 64*b.Capacity())
+	_, err = d.Internal().Import(file, 64*b.Internal().Capacity())
 	invalid(t, err, name(t))
-	_, err = d.Import(nil, b.Capacity())
+	_, err = d.Internal().Import(nil, b.Internal().Capacity())
 	invalid(t, err, "descriptor")
 	noise, err := os.CreateTemp(t.TempDir(), "noise")
 	check(t, err)
 	defer noise.Close()
-	check(t, noise.Truncate(int64(b.Capacity())))
-	if _, err = d.Import(noise, b.Capacity()); err == nil {
+	check(t, noise.Truncate(int64(b.Internal().Capacity())))
+	if _, err = d.Internal().Import(noise, b.Internal().Capacity()); err == nil {
 		t.Error("imported a file of a disk")
 	}
 }
@@ -385,8 +385,8 @@ func TestAccess(t *testing.T) {
 	check(t, err)
 	v, err := other.Access(part)
 	check(t, err)
-	if v.Device() != other || v.Size() != 200 || v.AllocationOffset() != 200 {
-		t.Errorf("the view is of %v, %d bytes at %d", v.Device(), v.Size(), v.AllocationOffset())
+	if v.Device() != other || v.Size() != 200 || v.Internal().AllocationOffset() != 200 {
+		t.Errorf("the view is of %v, %d bytes at %d", v.Device(), v.Size(), v.Internal().AllocationOffset())
 	}
 	check(t, fill.Launch(s, gpu.Blocks(1, 32), v, 2, 0x05050505))
 	own := alloc(t, other, 400)

@@ -104,10 +104,7 @@ func (d *Device) CanAccess(uuid [16]byte) bool { return d.b.CanAccess(uuid) }
 // mostly does not.
 func (d *Device) CanUpdate(uuid [16]byte) bool { return d.b.CanUpdate(uuid) }
 
-// PrepareAtomics loads what [Stream.Add64] and [Stream.Exchange64] need on streams of d.
-// Otherwise the first of them does, which may wait for kernels that run; these must not wait
-// for it then.
-func (d *Device) PrepareAtomics() error {
+func (d deviceInside) PrepareAtomics() error {
 	if err := d.usable("gpu: prepare atomic operations"); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestDMABuf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pinned.Close()
-	if _, _, err := pinned.DMABuf(); !errors.Is(err, mscclgo.ErrUnsupported) {
+	if _, _, err := pinned.Internal().DMABuf(); !errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Errorf("pinned memory: %v", err)
 	}
 	whole, err := gpu.Upload(d, make([]byte, 1<<16))
@@ -28,7 +28,7 @@ func TestDMABuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, offset, err := part.DMABuf()
+	file, offset, err := part.Internal().DMABuf()
 	switch {
 	case err == nil:
 		if want := uint64(part.Ptr()) % uint64(os.Getpagesize()); offset != want {
@@ -42,11 +42,11 @@ func TestDMABuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := empty.DMABuf(); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, _, err := empty.Internal().DMABuf(); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no memory: %v", err)
 	}
 	whole.Close()
-	if _, _, err := part.DMABuf(); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, _, err := part.Internal().DMABuf(); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("closed memory: %v", err)
 	}
 }

@@ -162,9 +162,9 @@ func TestCaptureForks(t *testing.T) {
 	check(t, gpu.CopyIn(b, make([]uint64, 4)))
 	check(t, s.BeginCapture())
 	check(t, errors.Join(
-		s.Add64(b, 0, 1), s.Record(fork), left.Wait(fork), right.Wait(fork),
+		s.Internal().Add64(b, 0, 1), s.Record(fork), left.Wait(fork), right.Wait(fork),
 		left.Copy(b, 8, b, 0, 8), left.Record(first),
-		right.Copy(b, 16, b, 0, 8), right.Wait(first), right.Add64(b, 8, 10), right.Record(last),
+		right.Copy(b, 16, b, 0, 8), right.Wait(first), right.Internal().Add64(b, 8, 10), right.Record(last),
 		s.Wait(last), s.Copy(b, 24, b, 8, 8)))
 	_, err := left.Query()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "captur", name(t))
@@ -174,7 +174,7 @@ func TestCaptureForks(t *testing.T) {
 		synchronize(t, on)
 	}
 	for _, freed := range []*gpu.Stream{left, right} {
-		check(t, freed.Add64(b, 0, 100)) // at once
+		check(t, freed.Internal().Add64(b, 0, 100)) // at once
 		synchronize(t, freed)
 	}
 	got := make([]uint64, 4)
@@ -192,12 +192,12 @@ func TestCaptureUnjoined(t *testing.T) {
 	check(t, gpu.CopyIn(b, []uint64{0}))
 	begin := func() {
 		t.Helper()
-		check(t, errors.Join(s.BeginCapture(), s.Record(fork), side.Wait(fork), side.Add64(b, 0, 1)))
+		check(t, errors.Join(s.BeginCapture(), s.Record(fork), side.Wait(fork), side.Internal().Add64(b, 0, 1)))
 	}
 	begin()
 	_, err := s.EndCapture()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, name(t))
-	check(t, side.Add64(b, 0, 10)) // takes part no more
+	check(t, side.Internal().Add64(b, 0, 10)) // takes part no more
 	synchronize(t, side)
 
 	begin()

@@ -47,7 +47,7 @@ type Info struct {
 	// StreamMemoryOps reports whether [Stream.WriteValue64] and [Stream.WaitValue64]
 	// can be used.
 	StreamMemoryOps bool
-	// DescriptorExport reports whether [Buffer.Export] works for memory from
+	// DescriptorExport reports whether other processes can map memory by descriptor that is from
 	// [Device.Alloc].
 	DescriptorExport bool
 	// RDMAOrdered reports whether kernels see what RDMA devices write to the device's memory

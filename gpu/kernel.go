@@ -88,18 +88,6 @@ func newKernel(m *Module, name string, b backend.Kernel) *Kernel {
 // Name returns the kernel's name.
 func (k *Kernel) Name() string { return k.name }
 
-// Parameters describes the kernel's parameters in order.
-func (k *Kernel) Parameters() []Parameter {
-	if k == nil {
-		return nil
-	}
-	all := make([]Parameter, len(k.params))
-	for i, p := range k.params {
-		all[i] = Parameter{Name: p.signature.Name, Type: p.signature.Type.Name, Size: int(p.place.Size)}
-	}
-	return all
-}
-
 // Attributes returns the resources that the kernel uses.
 func (k *Kernel) Attributes() (Attributes, error) {
 	if err := k.usable("attributes of"); err != nil {

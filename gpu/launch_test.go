@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -172,8 +173,8 @@ func TestUndescribed(t *testing.T) {
 		t.Fatal("the image of package devicecode does not tell the types")
 	}
 	k := kernel(t, must[*gpu.Module](t)(d.LoadModule(plain)), "arguments")
-	for i, p := range k.Parameters() {
-		if p.Name != "" || p.Type != "" || p.Size == 0 {
+	for i, p := range k.Internal().Params() {
+		if p.Name != "" || p.Type.Name != "" || p.Size == 0 {
 			t.Errorf("parameter %d is %+v", i, p)
 		}
 	}
@@ -206,23 +207,27 @@ func TestDescriptionDamaged(t *testing.T) {
 		}
 	}
 	k := kernel(t, must[*gpu.Module](t)(d.LoadModule(signature.Append(plain, described))), "fill")
-	if diff := cmp.Diff([]gpu.Parameter{{Size: 8}, {Size: 8}, {Size: 4}}, k.Parameters()); diff != "" {
+	if diff := cmp.Diff([]string{"  8", "  8", "  4"}, parameters(k)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// parameters returns the name, the type and the bytes of each parameter.
+func parameters(k *gpu.Kernel) (all []string) {
+	for _, p := range k.Internal().Params() {
+		all = append(all, fmt.Sprint(p.Name, " ", p.Type.Name, " ", p.Size))
+	}
+	return all
 }
 
 // TestParameters has the names and types of the source.
 func TestParameters(t *testing.T) {
 	k := kernel(t, load(t, testdev.Open(t, 0)), "arguments")
-	want := []gpu.Parameter{
-		{Name: "out", Type: "uint64_t*", Size: 8}, {Name: "i8", Type: "signed char", Size: 1},
-		{Name: "u16", Type: "uint16_t", Size: 2}, {Name: "i32", Type: "int32_t", Size: 4},
-		{Name: "u64", Type: "uint64_t", Size: 8}, {Name: "f32", Type: "float", Size: 4},
-		{Name: "f64", Type: "double", Size: 8}, {Name: "b", Type: "bool", Size: 1},
-		{Name: "pair", Type: "Pair", Size: 16}, {Name: "row", Type: "Row", Size: 6},
-		{Name: "pointer", Type: "const void*", Size: 8},
+	want := []string{
+		"out uint64_t* 8", "i8 signed char 1", "u16 uint16_t 2", "i32 int32_t 4", "u64 uint64_t 8", "f32 float 4", "f64 double 8",
+		"b bool 1", "pair Pair 16", "row Row 6", "pointer const void* 8",
 	}
-	if diff := cmp.Diff(want, k.Parameters()); diff != "" {
+	if diff := cmp.Diff(want, parameters(k)); diff != "" {
 		t.Error(diff)
 	}
 }

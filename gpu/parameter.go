@@ -8,18 +8,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
-// Parameter describes a parameter of a kernel.
-type Parameter struct {
-	// Name is the parameter's name in the source. It is empty if it has none there, or if
-	// the module's image does not say.
-	Name string
-	// Type is the parameter's type, such as "uint32_t" or "const float*". It is empty if
-	// the module's image does not say. Images that package devicecode made do.
-	Type string
-	// Size is the bytes of the parameter.
-	Size int
-}
-
 // param is a parameter as launches see it.
 type param struct {
 	place     backend.Param

@@ -37,13 +37,13 @@ func TestRenewAndRemap(t *testing.T) {
 		}
 	}
 	fill(1)
-	file, err := own.Export()
+	file, err := own.Internal().Export()
 	if errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	mapped, err := dev.Import(file, own.Capacity())
+	mapped, err := dev.Internal().Import(file, own.Internal().Capacity())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestRenewAndRemap(t *testing.T) {
 	}
 	fill(2)
 	holds(t, "the mapping of the old memory", part, 1)
-	if file, err = own.Export(); err != nil {
+	if file, err = own.Internal().Export(); err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()

@@ -33,11 +33,11 @@ func TestShare(t *testing.T) {
 	}
 	const size = 100_000
 	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(size, 1)))
-	file, err := b.Export()
+	file, err := b.Internal().Export()
 	check(t, err)
 	defer file.Close()
 	cmd := exec.CommandContext(deadline(t), os.Args[0])
-	cmd.Env = append(os.Environ(), childDevice+"="+peer.String(), fmt.Sprintf("%s=%d", childCapacity, b.Capacity()))
+	cmd.Env = append(os.Environ(), childDevice+"="+peer.String(), fmt.Sprintf("%s=%d", childCapacity, b.Internal().Capacity()))
 	cmd.ExtraFiles = []*os.File{file}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("the other process: %v: %s", err, out)
@@ -56,7 +56,7 @@ func child() error {
 	if err != nil {
 		return err
 	}
-	b, err := d.Import(os.NewFile(3, "memory"), capacity)
+	b, err := d.Internal().Import(os.NewFile(3, "memory"), capacity)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func child() error {
 	if diff := testcmp.Diff(counting(size, 1), got); diff != "" {
 		return fmt.Errorf("the memory (-want +got):\n%s", diff)
 	}
-	if _, err := b.Export(); !errors.Is(err, mscclgo.ErrUnsupported) {
+	if _, err := b.Internal().Export(); !errors.Is(err, mscclgo.ErrUnsupported) {
 		return fmt.Errorf("exporting a mapping: %v", err)
 	}
 	s, err := d.NewStream()

@@ -110,29 +110,14 @@ func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 	return s.b.WriteValue64(uint64(dst.ptr)+offset, value)
 }
 
-// Add64 queues the addition of value to an 8-byte word, whose address must be a multiple of
-// 8. It is one atomic operation at system scope: in memory of a device of which
-// [Device.CanUpdate] is true, with respect to all that kernels and streams do at that scope;
-// in memory of the host to what this device does, and, over most links to hosts, to nothing
-// else. A reader that acquires the sum at system scope sees all earlier work of the stream.
-//
-// On an NVIDIA GPU it is a kernel of one thread: it begins once a multiprocessor has room for
-// it, so that kernels which fill the device must not wait for it.
-//
-// Errors: as for [Stream.WriteValue64].
-func (s *Stream) Add64(dst *Buffer, offset, value uint64) error {
+func (s streamInside) Add64(dst *Buffer, offset, value uint64) error {
 	if err := s.word("gpu: stream add", dst, offset); err != nil {
 		return err
 	}
 	return s.b.Add64(uint64(dst.ptr)+offset, value)
 }
 
-// Exchange64 queues the replacement of an 8-byte word of dst, atomic as Add64 is, and the
-// store of what it was to one of old. Later work of the stream also sees what was released
-// with that.
-//
-// Errors: as for [Stream.WriteValue64].
-func (s *Stream) Exchange64(dst *Buffer, offset, value uint64, old *Buffer, oldOffset uint64) error {
+func (s streamInside) Exchange64(dst *Buffer, offset, value uint64, old *Buffer, oldOffset uint64) error {
 	const op = "gpu: stream exchange"
 	if err := s.word(op, dst, offset); err != nil {
 		return err

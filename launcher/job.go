@@ -62,12 +62,12 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 	done := ctx.Done()
 	looking := time.NewTicker(lookInterval)
 	defer looking.Stop()
-	forming := j.meet.Over()
+	forming := j.meet.Internal().Over()
 	for len(j.ended) < len(j.ranks) {
 		select {
 		case e := <-j.ends:
 			j.ended = append(j.ended, e)
-			j.meet.Ended(e.rank, e.how)
+			j.meet.Internal().Ended(e.rank, e.how)
 			if e.code != 0 && j.sent == 0 {
 				j.cause = &e
 				j.escalate()
@@ -121,7 +121,7 @@ func (j *job) look(now time.Time) {
 			j.stops[r.number] = s
 		default:
 			s.process, s.lasted = process, s.lasted+passed
-			if j.meet.Stopped(r.number, process, time.Now().Add(-s.lasted)) {
+			if j.meet.Internal().Stopped(r.number, process, time.Now().Add(-s.lasted)) {
 				j.stopped = &watch.Report{Rank: uint32(r.number), Text: fmt.Sprintf("it is stopped (process %d)", process)}
 			}
 		}

@@ -5,9 +5,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // outcome is what serving a trigger changed.
@@ -61,9 +61,9 @@ func (b *bed) outcome(t testing.TB, x fifo.Trigger) outcome {
 // the same error.
 func FuzzServe(f *testing.F) {
 	f.Add(uint64(0), uint64(0), uint64(0), uint64(0), uint8(0))
-	f.Add(uint64(1)<<48|4096, uint64(2)<<48|1, uint64(64), uint64(3), uint8(devicecode.PortPut|devicecode.PortSignal))
+	f.Add(uint64(1)<<48|4096, uint64(2)<<48|1, uint64(64), uint64(3), uint8(layout.PortPut|layout.PortSignal))
 	f.Add(^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0), uint8(255))
-	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush | devicecode.PortInline
+	const all = layout.PortPut | layout.PortSignal | layout.PortFlush | layout.PortInline
 	for kind := range uint8(all + 1) {
 		f.Add(uint64(100), uint64(1)<<48|7, uint64(1000), uint64(0), kind)
 	}
@@ -71,24 +71,24 @@ func FuzzServe(f *testing.F) {
 	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(all))
 	f.Add(uint64(0), uint64(1)<<48|1, uint64(4096), uint64(0), uint8(all))
 	f.Add(uint64(0), uint64(1)<<48, uint64(1)<<48, uint64(0), uint8(all))
-	f.Add(uint64(0), uint64(0), uint64(8), uint64(1), uint8(devicecode.PortSignal))
-	f.Add(uint64(1)<<48, uint64(0), uint64(8), uint64(0), uint8(devicecode.PortPut)) // to itself both are this rank's
-	for kind := range uint8(devicecode.PortGet) {
-		f.Add(uint64(100), uint64(1)<<48|7, uint64(1000), uint64(0), devicecode.PortGet|kind)
+	f.Add(uint64(0), uint64(0), uint64(8), uint64(1), uint8(layout.PortSignal))
+	f.Add(uint64(1)<<48, uint64(0), uint64(8), uint64(0), uint8(layout.PortPut)) // to itself both are this rank's
+	for kind := range uint8(layout.PortGet) {
+		f.Add(uint64(100), uint64(1)<<48|7, uint64(1000), uint64(0), layout.PortGet|kind)
 	}
 	for _, offset := range []uint64{0, 8, 4, 4088, 4089, 4096, 1<<48 | 8, 9 << 48} {
-		f.Add(offset, ^uint64(0), uint64(8), uint64(0), uint8(devicecode.PortStore))
-		f.Add(offset, uint64(7), uint64(8), uint64(0), uint8(devicecode.PortStore|devicecode.PortFlush))
+		f.Add(offset, ^uint64(0), uint64(8), uint64(0), uint8(layout.PortStore))
+		f.Add(offset, uint64(7), uint64(8), uint64(0), uint8(layout.PortStore|layout.PortFlush))
 	}
-	f.Add(uint64(0), uint64(7), uint64(4), uint64(0), uint8(devicecode.PortStore))
+	f.Add(uint64(0), uint64(7), uint64(4), uint64(0), uint8(layout.PortStore))
 	for _, offset := range []uint64{8, 4, 4088, 4089, 1<<48 | 8, 9 << 48} {
-		f.Add(offset, ^uint64(0), uint64(8), uint64(0), uint8(devicecode.PortAdd))
-		f.Add(offset, uint64(7), uint64(8), uint64(0), uint8(devicecode.PortAdd|devicecode.PortFlush))
-		f.Add(offset, uint64(1)<<48|8, uint64(1)<<63, uint64(0), uint8(devicecode.PortExchange))
-		f.Add(uint64(8), offset, uint64(7), uint64(0), uint8(devicecode.PortExchange|devicecode.PortFlush))
+		f.Add(offset, ^uint64(0), uint64(8), uint64(0), uint8(layout.PortAdd))
+		f.Add(offset, uint64(7), uint64(8), uint64(0), uint8(layout.PortAdd|layout.PortFlush))
+		f.Add(offset, uint64(1)<<48|8, uint64(1)<<63, uint64(0), uint8(layout.PortExchange))
+		f.Add(uint64(8), offset, uint64(7), uint64(0), uint8(layout.PortExchange|layout.PortFlush))
 	}
-	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(devicecode.PortGet))
-	f.Add(uint64(0), uint64(1)<<48|4000, uint64(97), uint64(0), uint8(devicecode.PortGet))
+	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(layout.PortGet))
+	f.Add(uint64(0), uint64(1)<<48|4000, uint64(97), uint64(0), uint8(layout.PortGet))
 	inC, inGo := newBed(f, overCudaIPC), newBed(f, overGo)
 	if inC.conn.Internal().Path().Queue == nil {
 		f.Skip("threads in C cannot use the connection here")

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -15,12 +15,12 @@ import (
 
 // triggers are those that tests and benchmarks serve.
 var triggers = map[string]fifo.Trigger{
-	"put with signal and flush": {B: 1 << 48, C: 64, Kind: devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush},
-	"inlined put":               {B: 5, C: 64, Kind: devicecode.PortPut | devicecode.PortInline},
-	"get with flush":            {B: 1 << 48, C: 64, Kind: devicecode.PortGet | devicecode.PortFlush},
-	"store with flush":          {A: 8, B: 1 << 63, C: 8, Kind: devicecode.PortStore | devicecode.PortFlush},
-	"add with flush":            {A: 8, B: 1 << 63, C: 8, Kind: devicecode.PortAdd | devicecode.PortFlush},
-	"exchange with flush":       {A: 8, B: 1 << 48, C: 1 << 63, Kind: devicecode.PortExchange | devicecode.PortFlush},
+	"put with signal and flush": {B: 1 << 48, C: 64, Kind: layout.PortPut | layout.PortSignal | layout.PortFlush},
+	"inlined put":               {B: 5, C: 64, Kind: layout.PortPut | layout.PortInline},
+	"get with flush":            {B: 1 << 48, C: 64, Kind: layout.PortGet | layout.PortFlush},
+	"store with flush":          {A: 8, B: 1 << 63, C: 8, Kind: layout.PortStore | layout.PortFlush},
+	"add with flush":            {A: 8, B: 1 << 63, C: 8, Kind: layout.PortAdd | layout.PortFlush},
+	"exchange with flush":       {A: 8, B: 1 << 48, C: 1 << 63, Kind: layout.PortExchange | layout.PortFlush},
 	"user's":                    {A: 1, Kind: 200},
 }
 
@@ -49,7 +49,7 @@ func TestServeAllocatesNothing(t *testing.T) {
 				if s.Triggers[x.Kind] != served || s.Waiting != 0 {
 					t.Errorf("%d of %d triggers are counted, %d wait", s.Triggers[x.Kind], served, s.Waiting)
 				}
-				if done, _ := b.service.ring.Words(); x.Kind&devicecode.PortFlush != 0 && x.Kind < fifo.FirstUserKind && done[0].Load() != served {
+				if done, _ := b.service.ring.Words(); x.Kind&layout.PortFlush != 0 && x.Kind < fifo.FirstUserKind && done[0].Load() != served {
 					t.Errorf("flushes are done up to %d of %d", done[0].Load(), served)
 				}
 			})

@@ -82,7 +82,7 @@ func TestChangeBase(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, result := d.channels[0].Handle(), ranks[0].alloc(t, 4)
-	ranks[0].launch(t, "changeBase", 1, 1, h.Base, h.Dst, uint64(8), h.Src, uint64(16), result)
+	ranks[0].launch(t, "changeBase", 1, 1, h.Internal().Base, h.Internal().Dst, uint64(8), h.Internal().Src, uint64(16), result)
 	ranks[0].wait(t)
 	testcmp.Equal(t, "how it ended", devicecode.WaitResult(read[uint32](t, result, 1)[0]), devicecode.WaitDone)
 	testcmp.Equal(t, "the peer's words", read[uint64](t, d.receive[1], 2), []uint64{0, 5})

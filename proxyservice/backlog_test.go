@@ -249,7 +249,7 @@ func TestStuckPeer(t *testing.T) {
 	}
 	service := ranks[0].service
 	eventually(t, "the backlog is full", func() bool { return service.Snapshot().Deferred == backlog })
-	status := (*devicecode.GroupStatus)(unsafe.Pointer(&ranks[0].status.Bytes()[0]))
+	status := (*layout.GroupStatus)(unsafe.Pointer(&ranks[0].status.Bytes()[0]))
 	eventually(t, "a kernel tells what it waits for", func() bool {
 		for i := range status.Notes {
 			channel, peer, _, _ := layout.ParseWaitNote(atomic.LoadUint64(&status.Notes[i].What))
@@ -301,7 +301,7 @@ func TestFullBacklog(t *testing.T) {
 	d := newDuo(t, ranks, 4096)
 	_, driver := newSlowChannel(t, ranks, d)
 	const signals = slowRoom + backlog + 3*ring
-	const number, kind = 1, devicecode.PortSignal
+	const number, kind = 1, layout.PortSignal
 	result := ranks[0].alloc(t, 4)
 	ranks[0].launch(t, "pushMany", 1, 1, ranks[0].service.Fifo(), uint64(number), uint32(kind), uint32(signals), result)
 	eventually(t, "the ring has stopped", func() bool {

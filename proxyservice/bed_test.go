@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/relay"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -63,7 +64,7 @@ func newRegistry(t testing.TB, o registeredmem.Options) *registeredmem.Registry 
 // newWatch returns what bounds the waits of a device's kernels.
 func newWatch(t testing.TB, d *gpu.Device) devicecode.Watch {
 	t.Helper()
-	status, err := d.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+	status, err := d.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{})))
 	if err != nil {
 		t.Fatal(err)
 	}

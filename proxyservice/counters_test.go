@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/channel"
-	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -18,8 +18,8 @@ func TestCounts(t *testing.T) {
 		ranks[0].must(t, d.channels[0], putWithSignalAndFlush, 0, 0, 96)
 	}
 	s := ranks[0].service.Snapshot()
-	const putSignal = devicecode.PortPut | devicecode.PortSignal
-	if s.Triggers[putSignal] != 3 || s.Triggers[putSignal|devicecode.PortFlush] != 3 || len(s.Triggers) != 2 {
+	const putSignal = layout.PortPut | layout.PortSignal
+	if s.Triggers[putSignal] != 3 || s.Triggers[putSignal|layout.PortFlush] != 3 || len(s.Triggers) != 2 {
 		t.Errorf("triggers by kind: %v", s.Triggers)
 	}
 	if s.Bytes[registeredmem.CudaIPC] != 3*1096 || len(s.Bytes) != 1 {

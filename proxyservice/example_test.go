@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -36,7 +37,7 @@ func example(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	status, err := dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+	status, err := dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{})))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -46,8 +47,8 @@ func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
 // TestWrongTriggers checks that each fails the group and ends the kernel's wait as
 // aborted.
 func TestWrongTriggers(t *testing.T) {
-	const put, signal, inline, get, store = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline, devicecode.PortGet, devicecode.PortStore
-	const add, exchange = devicecode.PortAdd, devicecode.PortExchange
+	const put, signal, inline, get, store = layout.PortPut, layout.PortSignal, layout.PortInline, layout.PortGet, layout.PortStore
+	const add, exchange = layout.PortAdd, layout.PortExchange
 	for _, c := range []struct {
 		name    string
 		trigger raw

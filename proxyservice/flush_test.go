@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
@@ -47,7 +47,7 @@ func TestManyFlushes(t *testing.T) {
 	b := newBed(t, over(d))
 	b.handle = func(x fifo.Trigger) { d.queue.Busy(x.A != 0) }
 	d.queue.Hold(true)
-	flush := fifo.Trigger{Kind: devicecode.PortFlush}
+	flush := fifo.Trigger{Kind: layout.PortFlush}
 	b.push(flush, each)
 	b.push(fifo.Trigger{A: 1, Kind: 200}, 1)
 	b.push(flush, each)
@@ -109,7 +109,7 @@ func TestFlushBesideBusyRing(t *testing.T) {
 					b.push(user, 1)
 				}
 			}
-			b.push(fifo.Trigger{Kind: devicecode.PortFlush}, 1)
+			b.push(fifo.Trigger{Kind: layout.PortFlush}, 1)
 			b.push(user, 2)
 			if err := b.serve(); err != nil {
 				t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -131,7 +132,7 @@ func newRank(t testing.TB, i int, far bool) *rank {
 	t.Helper()
 	r := &rank{dev: testdev.Open(t, i)}
 	var err error
-	if r.status, err = r.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
+	if r.status, err = r.dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.status.Close() })

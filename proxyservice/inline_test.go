@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -59,8 +60,8 @@ func TestInline(t *testing.T) {
 			most := map[int]uint64{0: 1024, 100: 100, 5000: 4096, -1: 0}[limit]
 			const size = 1 << 16
 			d := newDuo(t, ranks, size)
-			if h := d.channels[0].Handle(); h.InlineLimit != most {
-				t.Fatalf("the channel's limit is %d", h.InlineLimit)
+			if h := d.channels[0].Handle(); h.Internal().InlineLimit != most {
+				t.Fatalf("the channel's limit is %d", h.Internal().InlineLimit)
 			}
 			data := d.fill(t, size)
 			want := make([]byte, size)
@@ -95,7 +96,7 @@ func TestInline(t *testing.T) {
 				}
 			}
 			s := ranks[0].service.Snapshot()
-			if got := s.Triggers[devicecode.PortPut|devicecode.PortInline]; got != inlined {
+			if got := s.Triggers[layout.PortPut|layout.PortInline]; got != inlined {
 				t.Errorf("triggers by kind: %v, want %d with bytes", s.Triggers, inlined)
 			}
 			if s.Bytes[registeredmem.Ethernet] != total {
@@ -116,8 +117,8 @@ func TestInlineKinds(t *testing.T) {
 		ranks[1].must(t, d.channels[1], wait, 0, 0, 0)
 		testcmp.Equal(t, fmt.Sprintf("the bytes of action %d", a), read[byte](t, d.receive[1], 4096)[at:at+77], data[at+3:at+80])
 	}
-	const inline = devicecode.PortPut | devicecode.PortSignal | devicecode.PortInline
-	if s := ranks[0].service.Snapshot(); s.Triggers[inline] != 1 || s.Triggers[inline|devicecode.PortFlush] != 1 || s.Flushes.Count != 1 {
+	const inline = layout.PortPut | layout.PortSignal | layout.PortInline
+	if s := ranks[0].service.Snapshot(); s.Triggers[inline] != 1 || s.Triggers[inline|layout.PortFlush] != 1 || s.Flushes.Count != 1 {
 		t.Errorf("triggers by kind: %v, %d flushes", s.Triggers, s.Flushes.Count)
 	}
 }
@@ -147,14 +148,14 @@ func TestFullRingOfInline(t *testing.T) {
 // TestNoInline makes a channel over a connection that takes no bytes of the host's.
 func TestNoInline(t *testing.T) {
 	d := newDuo(t, newPair(t, hostOnly), 64)
-	if h := d.channels[0].Handle(); h.InlineLimit != 0 {
-		t.Errorf("the channel's limit is %d", h.InlineLimit)
+	if h := d.channels[0].Handle(); h.Internal().InlineLimit != 0 {
+		t.Errorf("the channel's limit is %d", h.Internal().InlineLimit)
 	}
 }
 
 // TestWrongInline checks that wrong triggers of inlined puts make the group fail.
 func TestWrongInline(t *testing.T) {
-	const kind = devicecode.PortPut | devicecode.PortInline
+	const kind = layout.PortPut | layout.PortInline
 	for _, c := range []struct {
 		name    string
 		trigger raw

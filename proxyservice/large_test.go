@@ -6,8 +6,8 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -64,13 +64,13 @@ func TestMemoryOfManyChannels(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	const channels = 10000
-	handles := make([]devicecode.PortChannel, 0, channels)
+	handles := make([]layout.PortChannel, 0, channels)
 	for range channels {
 		c, err := r.service.PortChannel(r.newSemaphore(t, r.conn), dst, src)
 		if err != nil {
 			t.Fatal(err)
 		}
-		handles = append(handles, c.Handle())
+		handles = append(handles, c.Handle().Internal())
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -68,16 +68,16 @@ func (o *oracle) decide(words [4]uint64, position uint64) decision {
 }
 
 func (o *oracle) check(d *decision, position uint64) verdict {
-	const others = devicecode.PortSignal | devicecode.PortFlush
+	const others = layout.PortSignal | layout.PortFlush
 	t := d.Trigger
-	put, inlined := t.Kind&devicecode.PortPut != 0, t.Kind&devicecode.PortInline != 0
-	get := t.Kind&^devicecode.PortFlush == devicecode.PortGet
-	exchange := t.Kind&^devicecode.PortFlush == devicecode.PortExchange
-	store := t.Kind&^devicecode.PortFlush == devicecode.PortStore || t.Kind&^devicecode.PortFlush == devicecode.PortAdd
+	put, inlined := t.Kind&layout.PortPut != 0, t.Kind&layout.PortInline != 0
+	get := t.Kind&^layout.PortFlush == layout.PortGet
+	exchange := t.Kind&^layout.PortFlush == layout.PortExchange
+	store := t.Kind&^layout.PortFlush == layout.PortStore || t.Kind&^layout.PortFlush == layout.PortAdd
 	switch {
 	case int(t.Kind) >= o.firstUser:
 		return forUser
-	case !get && !store && !exchange && !put && (t.Kind == 0 || t.Kind&^others != 0), put && t.Kind&^(devicecode.PortPut|devicecode.PortInline|others) != 0:
+	case !get && !store && !exchange && !put && (t.Kind == 0 || t.Kind&^others != 0), put && t.Kind&^(layout.PortPut|layout.PortInline|others) != 0:
 		return badKind
 	case (put || get) && t.C >= 1<<48, store && t.C != 8:
 		return badField
@@ -215,7 +215,7 @@ func (p *pool) tables(firstUser int, ports, memories []byte) (*loop, *oracle) {
 // decides about it must be what the oracle does. Nothing is served in C, since all
 // queues are busy.
 func FuzzDecide(f *testing.F) {
-	const put, signal, flush, inline = devicecode.PortPut, devicecode.PortSignal, devicecode.PortFlush, devicecode.PortInline
+	const put, signal, flush, inline = layout.PortPut, layout.PortSignal, layout.PortFlush, layout.PortInline
 	ports, memories := []byte{0, 1, 2, 3, 4, 5}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 	add := func(x fifo.Trigger) {
 		w := entry(x, true)
@@ -228,12 +228,12 @@ func FuzzDecide(f *testing.F) {
 	}
 	for _, c := range []uint64{0, 64, 65, 1 << 48} {
 		for _, b := range []uint64{5<<48 | 4001, 4 << 48, 11 << 48, 12 << 48, 5 << 48} {
-			add(fifo.Trigger{A: 4 << 48, B: b, C: c, Kind: devicecode.PortGet})
-			add(fifo.Trigger{A: b, B: 5 << 48, C: c, Kind: devicecode.PortGet | flush})
-			add(fifo.Trigger{A: b, B: 1 << 63, C: 8 | c>>48, Kind: devicecode.PortStore})
-			add(fifo.Trigger{A: b, B: 1 << 63, C: 8 | c>>48, Kind: devicecode.PortAdd})
-			add(fifo.Trigger{A: 5 << 48, B: b, C: c, Kind: devicecode.PortExchange})
-			add(fifo.Trigger{A: b, B: 4 << 48, C: c, Kind: devicecode.PortExchange | flush})
+			add(fifo.Trigger{A: 4 << 48, B: b, C: c, Kind: layout.PortGet})
+			add(fifo.Trigger{A: b, B: 5 << 48, C: c, Kind: layout.PortGet | flush})
+			add(fifo.Trigger{A: b, B: 1 << 63, C: 8 | c>>48, Kind: layout.PortStore})
+			add(fifo.Trigger{A: b, B: 1 << 63, C: 8 | c>>48, Kind: layout.PortAdd})
+			add(fifo.Trigger{A: 5 << 48, B: b, C: c, Kind: layout.PortExchange})
+			add(fifo.Trigger{A: b, B: 4 << 48, C: c, Kind: layout.PortExchange | flush})
 		}
 	}
 	for _, kind := range []uint8{put, put | inline} {

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -136,7 +137,7 @@ func pingPong(t *testing.T, ranks [2]*rank, blocks, words, rounds int) {
 	}
 	for i, r := range ranks {
 		dst, src := r.share(t, receive[1-i]), r.register(t, send[i])
-		list := make([]devicecode.PortChannel, blocks)
+		list := make([]layout.PortChannel, blocks)
 		for b := range list {
 			conn := r.conn
 			if b%2 == 1 {
@@ -147,7 +148,7 @@ func pingPong(t *testing.T, ranks [2]*rank, blocks, words, rounds int) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			list[b] = c.Handle()
+			list[b] = c.Handle().Internal()
 		}
 		var err error
 		if handles[i], err = gpu.Upload(r.dev, list); err != nil {
@@ -260,7 +261,7 @@ func TestThousandsOfChannels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := c.Handle()
+		h := c.Handle().Internal()
 		semaphores[fmt.Sprint(h.Base.Number, h.Base.State)] = true
 		if i%2500 == 0 {
 			h.Direct = 0

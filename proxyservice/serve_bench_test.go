@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -14,7 +14,7 @@ import (
 // BenchmarkServe measures what a proxy itself takes for a trigger, in C and in Go,
 // over transports that do everything at once: for one at a time, and for a full ring.
 func BenchmarkServe(b *testing.B) {
-	const put, signal, flush, inline = devicecode.PortPut, devicecode.PortSignal, devicecode.PortFlush, devicecode.PortInline
+	const put, signal, flush, inline = layout.PortPut, layout.PortSignal, layout.PortFlush, layout.PortInline
 	for _, c := range []struct {
 		name   string
 		native bool

@@ -40,7 +40,7 @@ type ServiceOptions struct {
 	// over a connection that takes them (connection.Connection.WriteBytes), so that
 	// the host need not fetch them from the device. The ring takes about as many bytes
 	// of pinned memory for each of its triggers; see [fifo.Ring]. 0 means
-	// DefaultInline, less than 0 none.
+	// 1 KiB, less than 0 none.
 	Inline int
 	// Handler serves the user's own triggers, of the kinds from fifo.FirstUserKind.
 	// nil makes them a failure.
@@ -50,14 +50,14 @@ type ServiceOptions struct {
 	MaxConnections int
 }
 
-// DefaultInline is a size that a thread stores in less time than a copy engine takes
+// defaultInline is a size that a thread stores in less time than a copy engine takes
 // to begin. A ring of the default size takes 576 KiB of pinned memory for it.
-const DefaultInline = 1 << 10
+const defaultInline = 1 << 10
 
 // Limits of a service, from the ids in a trigger.
 const (
-	MaxMemories   = 1 << 16
-	MaxSemaphores = 1 << 16
+	maxMemories   = 1 << 16
+	maxSemaphores = 1 << 16
 )
 
 const (
@@ -137,7 +137,7 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	}
 	switch {
 	case o.Inline == 0:
-		o.Inline = DefaultInline
+		o.Inline = defaultInline
 	case o.Inline < 0:
 		o.Inline = 0
 	}
@@ -188,7 +188,7 @@ func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 // [channel.NewPortChannel] refuses it, and a trigger that names it fails the service.
 //
 // Errors: ErrInvalid when the memory is nil or in a registry for another device, or the service has connections and none
-// of them is in the memory's registry, or is closed or has MaxMemories.
+// of them is in the memory's registry, or is closed or has 65,536 memories.
 func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +229,8 @@ func (s *ProxyService) roomForMemories(n int) error {
 	switch {
 	case s.closed:
 		return s.invalid(opAddMemory, "the service is closed")
-	case len(s.known.memories)+s.kept+n > MaxMemories:
-		return s.invalid(opAddMemory, "the service has %d, of at most %d; make another service", len(s.known.memories)+s.kept, MaxMemories)
+	case len(s.known.memories)+s.kept+n > maxMemories:
+		return s.invalid(opAddMemory, "the service has %d, of at most %d; make another service", len(s.known.memories)+s.kept, maxMemories)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (s *ProxyService) roomForMemories(n int) error {
 // the caller's. The service must be stopped before they are closed.
 //
 // Errors: ErrInvalid when the semaphore is nil, or the service is closed, has
-// MaxSemaphores, or has ServiceOptions.MaxConnections and the semaphore's connection
+// 65,536 semaphores, or has ServiceOptions.MaxConnections and the semaphore's connection
 // is not one of them.
 func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) {
 	s.mu.Lock()
@@ -290,8 +290,8 @@ func (s *ProxyService) room(connects bool) error {
 	switch {
 	case s.closed:
 		return s.invalid(opAddSemaphore, "the service is closed")
-	case len(s.known.ports)+s.reserved >= MaxSemaphores:
-		return s.invalid(opAddSemaphore, "the service has %d; make another service", MaxSemaphores)
+	case len(s.known.ports)+s.reserved >= maxSemaphores:
+		return s.invalid(opAddSemaphore, "the service has %d; make another service", maxSemaphores)
 	case connects && len(s.links)+s.reserved >= s.options.MaxConnections:
 		return s.invalid(opAddSemaphore, "the service has %d connections; raise ServiceOptions.MaxConnections", s.options.MaxConnections)
 	}

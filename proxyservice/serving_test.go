@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
@@ -48,7 +48,7 @@ func TestServingStalled(t *testing.T) {
 			b := newBed(t, over(d))
 			open := sync.OnceFunc(func() { close(d.open) })
 			t.Cleanup(open) // which what closes the connection waits for
-			put := fifo.Trigger{Kind: devicecode.PortPut, C: 8}
+			put := fifo.Trigger{Kind: layout.PortPut, C: 8}
 			within := func(what string, ok func() bool) {
 				t.Helper()
 				for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -74,7 +74,7 @@ func TestServingStalled(t *testing.T) {
 			b.push(put, 1)
 			within("the trigger is served", func() bool {
 				position, kind, ok := b.service.Serving()
-				return ok && position == backlogSize && kind == devicecode.PortPut
+				return ok && position == backlogSize && kind == layout.PortPut
 			})
 			release(b, d)
 			if name == "done" {
@@ -100,7 +100,7 @@ func TestServingStalled(t *testing.T) {
 func TestDroppedGivesNoRoom(t *testing.T) {
 	b := newBed(t, overGo)
 	b.conn.Internal().Path().Failed.Set()
-	b.push(fifo.Trigger{Kind: devicecode.PortPut, C: 8}, 3)
+	b.push(fifo.Trigger{Kind: layout.PortPut, C: 8}, 3)
 	ended := make(chan error, 1)
 	go func() { ended <- b.serve() }()
 	for end := time.Now().Add(10 * time.Second); b.service.ring.Len() > 0 && time.Now().Before(end); {

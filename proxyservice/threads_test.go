@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -56,7 +56,7 @@ func TestStalledRingOnSharedThread(t *testing.T) {
 	ranks := newFarPair(t, proxyservice.ServiceOptions{RingSize: ring, Options: proxyservice.Options{Threads: &proxyservice.Threads{}}})
 	d := newDuo(t, ranks, 4096)
 	_, driver := newSlowChannel(t, ranks, d)
-	const number, kind = 1, devicecode.PortSignal
+	const number, kind = 1, layout.PortSignal
 	result := ranks[0].alloc(t, 4)
 	ranks[0].launch(t, "pushMany", 1, 1, ranks[0].service.Fifo(), uint64(number), uint32(kind), uint32(5000), result)
 	eventually(t, "the ring has stopped", func() bool {

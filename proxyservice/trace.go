@@ -12,7 +12,7 @@ func (p *Proxy) traceTo(t *native.Trace) {
 	p.trace = t
 	p.loop.c.trace = (*C.native_trace)(t.Pointer())
 	p.loop.c.flushing.trace = p.loop.c.trace
-	p.loop.c.entries = C.uint64_t(p.ring.Handle().Entries)
+	p.loop.c.entries = C.uint64_t(p.ring.Handle().Internal().Entries)
 }
 
 // moved is tables.move, which it adds to the trace.

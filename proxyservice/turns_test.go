@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -29,11 +29,11 @@ func TestTurns(t *testing.T) {
 	floods := []*bed{newBed(t, over(&idle{queue: nativetest.NewQueue().Queue})), newBed(t, over(inGo))}
 	one := newBed(t, over(&idle{}))
 	served := []func() int{
-		func() int { return int(floods[0].service.Snapshot().Triggers[devicecode.PortSignal]) },
+		func() int { return int(floods[0].service.Snapshot().Triggers[layout.PortSignal]) },
 		func() int { return inGo.updates },
 	}
 	for _, b := range floods {
-		b.push(fifo.Trigger{Kind: devicecode.PortSignal}, many)
+		b.push(fifo.Trigger{Kind: layout.PortSignal}, many)
 	}
 	one.push(fifo.Trigger{Kind: 200}, few)
 	one.handle = func(fifo.Trigger) {
@@ -195,7 +195,7 @@ func TestBusyTogether(t *testing.T) {
 	queue.Busy(true)
 	d := &idle{queue: queue.Queue}
 	b := newBed(t, over(d))
-	b.push(fifo.Trigger{Kind: devicecode.PortSignal}, 20)
+	b.push(fifo.Trigger{Kind: layout.PortSignal}, 20)
 	if _, _, err := b.thread.serve(); err != nil || d.updates != 16 {
 		t.Errorf("Go served %d in a turn, not 16: %v", d.updates, err)
 	}

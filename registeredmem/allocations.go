@@ -20,10 +20,10 @@ type allocation struct {
 
 // join returns the allocation that buf lies in, for one more registered memory.
 func (a *allocations) join(buf *gpu.Buffer) *allocation {
-	start := buf.Ptr() - gpu.Ptr(buf.AllocationOffset())
+	start := buf.Ptr() - gpu.Ptr(buf.Internal().AllocationOffset())
 	one := a.live[start]
 	// A buffer that was closed while registered has left its address behind.
-	if one == nil || closed(one.first) || one.first.Capacity() != buf.Capacity() {
+	if one == nil || closed(one.first) || one.first.Internal().Capacity() != buf.Internal().Capacity() {
 		one = &allocation{number: a.next, start: start, first: buf}
 		a.next++
 		if a.live == nil {

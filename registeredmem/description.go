@@ -29,7 +29,7 @@ type description struct {
 	host       string   `wire:"255"` // of hostid.MaxSize at most
 	device     [16]byte // UUID
 	socket     string   `wire:"64"`  // where to ask for the memory
-	keys       keys     `wire:"256"` // of MaxKey at most
+	keys       keys     `wire:"256"` // of maxKey at most
 }
 
 var descriptions = wire.For[description]()

@@ -162,9 +162,9 @@ func (r *Registry) take(m, at *Memory, got fdpass.Answer) error {
 			if whole := r.replace(at, got.File, a.capacity); whole != nil {
 				return whole, nil
 			}
-			return r.options.Device.Import(got.File, a.capacity)
+			return r.options.Device.Internal().Import(got.File, a.capacity)
 		}
-		return r.options.Device.OpenIPC(a.handle, a.capacity)
+		return r.options.Device.Internal().OpenIPC(a.handle, a.capacity)
 	})
 	if err != nil {
 		return err

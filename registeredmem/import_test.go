@@ -329,7 +329,7 @@ func TestWrongAnswers(t *testing.T) {
 		w.Close()
 		return r
 	}
-	good := answer{means: byDescriptor, capacity: buf.Capacity(), size: 64}
+	good := answer{means: byDescriptor, capacity: buf.Internal().Capacity(), size: 64}
 	at := func(change func(*answer)) []byte {
 		a := good
 		change(&a)

@@ -6,9 +6,9 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// MaxKey is the largest size of the key that a [Registrar] returns for a memory, in
+// maxKey is the largest size of the key that a [Registrar] returns for a memory, in
 // bytes.
-const MaxKey = 256
+const maxKey = 256
 
 // Registrar is one rank's end of a transport that does not map memory. The
 // registry registers its memories with it, so that peers can write to them.
@@ -18,7 +18,7 @@ type Registrar interface {
 
 	// Offer lets peers write to m, a memory of this rank that is being registered.
 	// It returns the key that peers need besides the rank, number and size, of at
-	// most [MaxKey] bytes. It must not call the registry.
+	// most 256 bytes. It must not call the registry.
 	Offer(m *Memory) ([]byte, error)
 
 	// Withdraw undoes Offer. Once it has returned, nothing that a peer sends changes
@@ -68,8 +68,8 @@ func (r *Registry) attached() Transports {
 func (r *Registry) offer(m *Memory) error {
 	for i, c := range r.registrars {
 		key, err := c.Offer(m)
-		if err == nil && len(key) > MaxKey {
-			err = errors.Join(mscclgo.Errorf(mscclgo.ErrInvalid, "offer it over "+c.Transport().String(), "its key has %d bytes, at most %d are allowed", len(key), MaxKey), c.Withdraw(m))
+		if err == nil && len(key) > maxKey {
+			err = errors.Join(mscclgo.Errorf(mscclgo.ErrInvalid, "offer it over "+c.Transport().String(), "its key has %d bytes, at most %d are allowed", len(key), maxKey), c.Withdraw(m))
 		}
 		if err != nil {
 			return errors.Join(err, m.withdraw(r.registrars[:i]))

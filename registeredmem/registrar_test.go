@@ -149,7 +149,7 @@ func TestAttachErrors(t *testing.T) {
 	if len(first.offered) != 0 {
 		t.Error("the first registrar carries what the second refused")
 	}
-	second.refuse, second.key = nil, string(make([]byte, MaxKey))
+	second.refuse, second.key = nil, string(make([]byte, maxKey))
 	_, err = r.Register(upload(t, r.Device(), 64, 1))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "bytes")
 	if len(first.offered)+len(second.offered) != 0 {

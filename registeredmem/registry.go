@@ -22,8 +22,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// DefaultTimeout is the value of Options.Timeout if that is 0.
-const DefaultTimeout = 30 * time.Second
+// defaultTimeout is the value of Options.Timeout if that is 0.
+const defaultTimeout = 30 * time.Second
 
 // Options configure a [Registry].
 type Options struct {
@@ -32,7 +32,7 @@ type Options struct {
 	Secret  [32]byte      // known to members of the group only
 	Device  *gpu.Device   // this rank's device, which stays the caller's
 	Logger  *slog.Logger  // for refused connections; nil discards
-	Timeout time.Duration // bounds waiting for a peer; 0 means DefaultTimeout
+	Timeout time.Duration // bounds waiting for a peer; 0 means 30 s
 	// Unmapped keeps memory from being mapped, so that it is reached over registrars.
 	Unmapped bool
 	// Host is the identity of this rank's host: only ranks whose hosts have the same one map each
@@ -89,7 +89,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Host has %d bytes, at most %d are allowed", len(o.Host), hostid.MaxSize).At(o.Rank, mscclgo.NoRank)
 	}
 	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
+		o.Timeout = defaultTimeout
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -25,7 +25,7 @@ func TestNewRegistryChecks(t *testing.T) {
 		}
 	}
 	r := newRegistry(t, Options{Device: good.Device})
-	if r.Timeout() != DefaultTimeout {
+	if r.Timeout() != defaultTimeout {
 		t.Errorf("the default timeout is %v", r.Timeout())
 	}
 }

@@ -30,16 +30,16 @@ func (r *Registry) serve(body []byte, sameProcess bool) fdpass.Answer {
 	}
 	a := answer{
 		means: byDescriptor, allocation: m.allocation.number,
-		capacity: buf.Capacity(), offset: buf.AllocationOffset(), size: buf.Size(),
+		capacity: buf.Internal().Capacity(), offset: buf.Internal().AllocationOffset(), size: buf.Size(),
 	}
-	file, err := buf.Export()
+	file, err := buf.Internal().Export()
 	if err == nil {
 		return fdpass.Answer{Body: a.encode(), File: file}
 	}
 	// Package gpu did not allocate the memory.
 	if errors.Is(err, mscclgo.ErrUnsupported) {
 		a.means = byIPCHandle
-		a.handle, a.offset, err = buf.IPCHandle()
+		a.handle, a.offset, err = buf.Internal().IPCHandle()
 		if err == nil {
 			return fdpass.Answer{Body: a.encode()}
 		}

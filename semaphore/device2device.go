@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 )
 
 // Device2DeviceBytes is the device memory of one end, aligned to its size. The
@@ -59,11 +60,11 @@ func NewDevice2Device(words, peer *gpu.Buffer, watch devicecode.Watch) (*Device2
 // Handle returns what kernels use.
 func (s *Device2Device) Handle() devicecode.Device2DeviceSemaphore {
 	base := s.words.Ptr()
-	return devicecode.Device2DeviceSemaphore{
+	return layout.Handle[devicecode.Device2DeviceSemaphore](layout.Device2DeviceSemaphore{
 		Inbound:     base + inboundOffset,
 		PeerInbound: s.peer.Ptr() + inboundOffset,
 		Outbound:    base + outboundOffset,
 		Expected:    base + expectedOffset,
-		Watch:       s.watch,
-	}
+		Watch:       layout.Watch(s.watch),
+	})
 }

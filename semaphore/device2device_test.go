@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -50,7 +51,7 @@ func newPlayers(t testing.TB, timeouts [2]time.Duration) [2]*player {
 		var err error
 		p[i].memory, err = gpu.Upload(p[i].dev, slices.Repeat([]byte{0x5a}, 2048))
 		must(err)
-		p[i].status, err = p[i].dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+		p[i].status, err = p[i].dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{})))
 		must(err)
 		p[i].results, err = gpu.Upload(p[i].dev, slices.Repeat([]uint32{99}, 3))
 		must(err)
@@ -127,7 +128,7 @@ func TestDevice2DeviceCounts(t *testing.T) {
 		t.Run(fmt.Sprint(start), func(t *testing.T) {
 			p := newPlayers(t, [2]time.Duration{patience, patience})
 			for i := range p {
-				h := p[i].end.Handle()
+				h := p[i].end.Handle().Internal()
 				for _, word := range []gpu.Ptr{h.Inbound, h.Outbound, h.Expected} {
 					at, err := p[i].memory.Slice(uint64(word-p[i].memory.Ptr()), 8)
 					if err == nil {
@@ -161,11 +162,11 @@ func TestDevice2DeviceWaitEnds(t *testing.T) {
 	if err := p[0].stream.Synchronize(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var status [1]devicecode.GroupStatus
+	var status [1]layout.GroupStatus
 	if err := gpu.CopyOut(status[:], p[0].status); err != nil {
 		t.Fatal(err)
 	}
-	if channel, peer, failed := devicecode.ParseFailedWait(status[0].FirstFailed); channel != 7 || peer != 1 || !failed {
+	if channel, peer, failed := layout.ParseFailedWait(status[0].FirstFailed); channel != 7 || peer != 1 || !failed {
 		t.Errorf("reported channel %d and peer %d, %v; want 7 and 1", channel, peer, failed)
 	}
 	p[0].want(t, 1, 0)
@@ -214,7 +215,7 @@ func TestWrongDeviceEnds(t *testing.T) {
 // newWatch returns a watch that ends waits of a device.
 func newWatch(t testing.TB, d *gpu.Device) devicecode.Watch {
 	t.Helper()
-	status, err := d.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+	status, err := d.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{})))
 	if err != nil {
 		t.Fatal(err)
 	}

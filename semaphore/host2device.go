@@ -121,11 +121,11 @@ func (s *Host2Device) Peer() int { return s.peer.Rank() }
 
 // Handle returns what kernels use.
 func (s *Host2Device) Handle() devicecode.Host2DeviceSemaphore {
-	return devicecode.Host2DeviceSemaphore{
+	return layout.Handle[devicecode.Host2DeviceSemaphore](layout.Host2DeviceSemaphore{
 		Inbound:  s.words.Ptr() + fromHost,
 		Expected: s.state() + gpu.Ptr(unsafe.Offsetof(layout.PortState{}.Expected)),
-		Watch:    s.watch,
-	}
+		Watch:    layout.Watch(s.watch),
+	})
 }
 
 // state returns the address of the layout.PortState in the end's memory.

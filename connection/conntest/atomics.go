@@ -75,14 +75,14 @@ func (o *owner) add(value uint64) error {
 		atomic.AddUint64(o.word, value)
 		return nil
 	}
-	return errors.Join(o.stream.Add64(o.m.Buffer(), 0, value), o.stream.Synchronize(context.Background()))
+	return errors.Join(o.stream.Internal().Add64(o.m.Buffer(), 0, value), o.stream.Synchronize(context.Background()))
 }
 
 func (o *owner) exchange(value uint64) (old uint64, err error) {
 	if o.word != nil {
 		return atomic.SwapUint64(o.word, value), nil
 	}
-	err = errors.Join(o.stream.Exchange64(o.m.Buffer(), 0, value, o.old, 0), o.stream.Synchronize(context.Background()))
+	err = errors.Join(o.stream.Internal().Exchange64(o.m.Buffer(), 0, value, o.old, 0), o.stream.Synchronize(context.Background()))
 	return *(*uint64)(unsafe.Pointer(&o.old.Bytes()[0])), err
 }
 

@@ -28,7 +28,7 @@ func newDriver(device *gpu.Device, timeout time.Duration, storeValues bool) (*dr
 	d := &driver{device: device}
 	var err error
 	// Now, as kernels may run later that wait for atomic operations. These have the error again.
-	device.PrepareAtomics()
+	device.Internal().PrepareAtomics()
 	if d.stream, err = device.NewStream(); err != nil || storeValues {
 		return d, err
 	}
@@ -59,9 +59,9 @@ func (d *driver) Submit(o connection.Operation) error {
 			return err
 		}
 		if o.Kind == connection.Add {
-			return d.stream.Add64(theirs, o.Offset, o.To)
+			return d.stream.Internal().Add64(theirs, o.Offset, o.To)
 		}
-		return d.stream.Exchange64(theirs, o.Offset, o.To, o.Own.Buffer(), o.OwnOffset)
+		return d.stream.Internal().Exchange64(theirs, o.Offset, o.To, o.Own.Buffer(), o.OwnOffset)
 	}
 	if d.words != nil {
 		return d.words.write(theirs, o.Offset, o.To)

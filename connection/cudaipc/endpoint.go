@@ -13,9 +13,9 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of connections. It can connect to any number of
+// endpoint is one rank's half of connections. It can connect to any number of
 // peers.
-type Endpoint struct {
+type endpoint struct {
 	reg    *registeredmem.Registry
 	about  description
 	closed atomic.Bool
@@ -54,18 +54,18 @@ func decode(data []byte) (description, error) {
 // memories the connections made from it will work.
 //
 // Errors: ErrInvalid when reg is nil.
-func NewEndpoint(reg *registeredmem.Registry) (*Endpoint, error) {
+func NewEndpoint(reg *registeredmem.Registry) (connection.Endpoint, error) {
 	if reg == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "cudaipc: new endpoint", "the registry is nil")
 	}
-	return &Endpoint{reg: reg, about: description{
+	return &endpoint{reg: reg, about: description{
 		group: reg.Group(), rank: uint32(reg.Rank()), host: reg.Host(), device: reg.Device().Info().UUID,
 	}}, nil
 }
 
-// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
+// MarshalBinary returns the bytes that the peer's Connect takes. They
 // are no secret.
-func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
+func (e *endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
 
 // Connect returns a connection to the rank whose endpoint's bytes remote are,
 // which may be this rank itself. It does not wait for the peer: ctx only keeps
@@ -74,7 +74,7 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of
 // another version or group, and once the endpoint is closed; ErrUnsupported when the peer's memory cannot be
 // mapped here, with the reason; ErrSystem when the device has no stream left.
-func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
+func (e *endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	const op = "cudaipc: connect"
 	rank := e.reg.Rank()
 	if ctx.Err() != nil {
@@ -107,7 +107,7 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 
 // Close has later calls of Connect return ErrInvalid. The endpoint holds nothing. It is
 // safe to call twice.
-func (e *Endpoint) Close() error {
+func (e *endpoint) Close() error {
 	e.closed.Store(true)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-func newEndpoint(t testing.TB, rank int) (*Endpoint, []byte) {
+func newEndpoint(t testing.TB, rank int) (*endpoint, []byte) {
 	t.Helper()
 	e, err := NewEndpoint(newRegistry(t, config(testdev.Open(t, rank), rank)))
 	if err != nil {
@@ -23,7 +23,7 @@ func newEndpoint(t testing.TB, rank int) (*Endpoint, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, data
+	return e.(*endpoint), data
 }
 
 func TestConnect(t *testing.T) {

@@ -123,7 +123,7 @@ func TestLarge(t *testing.T) {
 
 func TestManyConnections(t *testing.T) {
 	o := loopback()
-	o.Staging = MinStaging
+	o.Staging = minStaging
 	ranks := []*rank{newRank(t, 0, o), newRank(t, 1, o), newRank(t, 2, o)}
 	var all sync.WaitGroup
 	for range 4 {
@@ -173,7 +173,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 // A connection holds as much pinned memory as Options.Staging allows.
 func TestStagingBound(t *testing.T) {
 	for _, sockets := range []int{1, 3, 16} {
-		for _, staging := range []uint64{0, MinStaging, 3 << 20} {
+		for _, staging := range []uint64{0, minStaging, 3 << 20} {
 			t.Run(fmt.Sprintf("%d sockets, %d", sockets, staging), func(t *testing.T) {
 				o := loopback()
 				o.Sockets, o.Staging = sockets, staging

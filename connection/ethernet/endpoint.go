@@ -19,9 +19,9 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of connections. It can connect to any number of
+// endpoint is one rank's half of connections. It can connect to any number of
 // peers, and accepts until it or its transport is closed.
-type Endpoint struct {
+type endpoint struct {
 	t     *Transport
 	about description
 
@@ -32,7 +32,7 @@ type Endpoint struct {
 	closed  bool
 }
 
-var _ connection.Endpoint = (*Endpoint)(nil)
+var _ connection.Endpoint = (*endpoint)(nil)
 
 // delivery is a connection that a peer's endpoint has dialled.
 type delivery struct {
@@ -82,13 +82,13 @@ func decode(data []byte) (description, error) {
 // that the rank has by then.
 //
 // Errors: ErrInvalid when the transport is closed.
-func (t *Transport) NewEndpoint() (*Endpoint, error) {
+func (t *Transport) NewEndpoint() (connection.Endpoint, error) {
 	const op = "ethernet: new endpoint"
 	addrs, err := t.listen()
 	if err != nil {
 		return nil, t.rank.Wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
 	}
-	e := &Endpoint{t: t, about: description{
+	e := &endpoint{t: t, about: description{
 		group: t.rank.Registry.Group(), rank: uint32(t.rank.Registry.Rank()), transport: t.rank.Instance, machine: t.machine, tls: t.opts.TLS, addrs: addrs,
 	}}
 	rand.Read(e.about.id[:])
@@ -102,9 +102,9 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	return e, nil
 }
 
-// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes: numbers
+// MarshalBinary returns the bytes that the peer's Connect takes: numbers
 // and addresses. They are no secret.
-func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
+func (e *endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
 
 // Connect returns a connection to the rank whose endpoint's bytes remote are, which
 // may be this rank and this endpoint. The lower rank dials and does not wait for the
@@ -117,7 +117,7 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // closed the connection since;
 // ErrTimeout and ErrAborted when ctx ends first; ErrAborted when the endpoint or the
 // transport is closed meanwhile; ErrSystem when there is no pinned memory or no descriptor left.
-func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
+func (e *endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	c, err := e.connect(ctx, remote)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 }
 
 // connect makes the driver of a connection.
-func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
+func (e *endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	const op = "ethernet: connect"
 	rank := e.t.rank.Registry.Rank()
 	peer, err := decode(remote)
@@ -202,7 +202,7 @@ func (d *description) apart(o *description) bool {
 }
 
 // dials reports whether this end dials, rather than the peer's.
-func (e *Endpoint) dials(peer *description) bool {
+func (e *endpoint) dials(peer *description) bool {
 	if e.about.rank != peer.rank {
 		return e.about.rank < peer.rank
 	}
@@ -214,7 +214,7 @@ func (e *Endpoint) dials(peer *description) bool {
 const dialRounds = 2
 
 // dial opens all sockets of a connection.
-func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
+func (e *endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 	c := claim{
 		from: e.about.rank, to: peer.rank, dialer: e.about.id, acceptor: peer.id, sockets: uint8(1 + e.t.opts.Sockets),
 	}
@@ -260,7 +260,7 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 
 // Close stops accepting, and closes the connections that peers have dialled, or are dialling, and that
 // Connect has not returned. It is safe to call twice.
-func (e *Endpoint) Close() error {
+func (e *endpoint) Close() error {
 	e.t.rank.Mu.Lock()
 	delete(e.t.endpoints, e.about.id)
 	var dialling []*arrival
@@ -290,7 +290,7 @@ func (e *Endpoint) Close() error {
 
 // deliver adds a connection that a peer has dialled, and reports false if too many
 // wait or the endpoint is closed. A nil endpoint counts as closed.
-func (e *Endpoint) deliver(d delivery) bool {
+func (e *endpoint) deliver(d delivery) bool {
 	if e == nil {
 		return false
 	}
@@ -308,7 +308,7 @@ func (e *Endpoint) deliver(d delivery) bool {
 }
 
 // dialledAgain notes that a peer's endpoint dials.
-func (e *Endpoint) dialledAgain(peer [idSize]byte) {
+func (e *endpoint) dialledAgain(peer [idSize]byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.ended, peer)
@@ -316,7 +316,7 @@ func (e *Endpoint) dialledAgain(peer [idSize]byte) {
 
 // drop closes a connection that has ended, unless Connect has returned it: nobody else
 // would free its staging memory. Connect returns the reason, if the peer does not dial again.
-func (e *Endpoint) drop(c *conn) {
+func (e *endpoint) drop(c *conn) {
 	c.Mu.Lock()
 	why := c.Failure()
 	c.Mu.Unlock()
@@ -341,7 +341,7 @@ func (e *Endpoint) drop(c *conn) {
 
 // take waits for a connection that a peer's endpoint has dialled: the oldest, or the
 // one with that number.
-func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]byte) (*conn, error) {
+func (e *endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]byte) (*conn, error) {
 	wake := func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()

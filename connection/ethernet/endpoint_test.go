@@ -97,8 +97,8 @@ func TestSameRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twin := &rank{reg: a.reg, t: a.t, e: other}
-	if !a.e.dials(&other.about) {
+	twin := &rank{reg: a.reg, t: a.t, e: other.(*endpoint)}
+	if !a.e.dials(&twin.e.about) {
 		a, twin = twin, a
 	}
 	connect(t, a, twin)
@@ -107,7 +107,7 @@ func TestSameRank(t *testing.T) {
 func TestOptions(t *testing.T) {
 	a := newRank(t, 0, loopback())
 	for _, o := range []Options{
-		{Sockets: -1}, {Sockets: MaxSockets + 1}, {Staging: 1}, {Timeout: -1}, {Interface: "nosuchthing"}, {Interface: "203.0.113.0/24"},
+		{Sockets: -1}, {Sockets: maxSockets + 1}, {Staging: 1}, {Timeout: -1}, {Interface: "nosuchthing"}, {Interface: "203.0.113.0/24"},
 		{Interface: "lo"}, // there is a carrier already
 	} {
 		_, err := New(a.reg, o)
@@ -168,7 +168,7 @@ func TestUnclaimedGoes(t *testing.T) {
 }
 
 // unclaimed returns how many connections wait for Connect.
-func (e *Endpoint) unclaimed() int {
+func (e *endpoint) unclaimed() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.waiting)

@@ -333,7 +333,7 @@ func TestPeerCloses(t *testing.T) {
 func TestNoLeaks(t *testing.T) {
 	for _, tls := range []bool{false, true} {
 		o := loopback()
-		o.TLS, o.Staging = tls, MinStaging
+		o.TLS, o.Staging = tls, minStaging
 		a, b := newRank(t, 0, o), newRank(t, 1, o)
 		cycle := func() {
 			ab, ba := connect(t, a, b)
@@ -437,7 +437,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := loopback()
-			o.Staging = MinStaging
+			o.Staging = minStaging
 			a, b := newRank(t, 0, o), newRank(t, 1, o)
 			a.t.rank.Parting, b.t.rank.Parting = testlink.Timeout, testlink.Timeout
 			ab, ba := connect(t, a, b)

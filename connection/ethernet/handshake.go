@@ -36,7 +36,7 @@ func decodeClaim(b []byte) (claim, error) {
 	case err != nil:
 	case c.from > math.MaxInt32 || c.to > math.MaxInt32:
 		err = fmt.Errorf("%d and %d are not both ranks", c.from, c.to)
-	case c.sockets < 2 || c.sockets > MaxSockets+1 || c.socket >= c.sockets:
+	case c.sockets < 2 || c.sockets > maxSockets+1 || c.socket >= c.sockets:
 		err = fmt.Errorf("it is socket %d of %d", c.socket, c.sockets)
 	}
 	return c, err

@@ -22,7 +22,7 @@ var secret = [32]byte{2}
 type rank struct {
 	reg *registeredmem.Registry
 	t   *Transport
-	e   *Endpoint
+	e   *endpoint
 	log *testlink.Log
 
 	reachable sync.Map // the gpu.Ptr of memories of that kind
@@ -75,9 +75,11 @@ func newMortalRank(t testing.TB, number int, o Options, patience time.Duration, 
 			t.Errorf("closing rank %d: %v", number, err)
 		}
 	})
-	if r.e, err = r.t.NewEndpoint(); err != nil {
+	e, err := r.t.NewEndpoint()
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.e = e.(*endpoint)
 	return r
 }
 

@@ -59,7 +59,7 @@ func (o *order) enter(f *message.Frame) (bool, error) {
 }
 
 // maxAhead bounds how many operations one socket may be ahead of another.
-const maxAhead = message.Depth * MaxSockets
+const maxAhead = message.Depth * maxSockets
 
 // leave records that a frame is applied.
 func (o *order) leave(f *message.Frame) {

@@ -149,7 +149,7 @@ func TestUnanswered(t *testing.T) {
 // meanwhile is not kept back until all is answered.
 func TestWriteAmongAnswers(t *testing.T) {
 	const size, reads = 8 << 20, 8
-	for _, staging := range []uint64{MinStaging, 64 << 20} {
+	for _, staging := range []uint64{minStaging, 64 << 20} {
 		o := loopback()
 		o.Staging = staging
 		b := newRank(t, 1, o)

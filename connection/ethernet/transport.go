@@ -20,10 +20,10 @@ import (
 
 // Defaults and limits of [Options].
 const (
-	MaxSockets     = 16
-	DefaultSockets = 1
-	DefaultStaging = 8 << 20
-	MinStaging     = 1 << 20
+	maxSockets     = 16
+	defaultSockets = 1
+	defaultStaging = 8 << 20
+	minStaging     = 1 << 20
 )
 
 // Options configure a [Transport]. Secret and TLS must be the same on all ranks.
@@ -41,11 +41,11 @@ type Options struct {
 	// it that is the loopback interface, which only ranks of this host reach.
 	Fallback netip.Addr
 	// Sockets is the number of data sockets of the connections that this rank dials,
-	// at most MaxSockets. 0 means DefaultSockets. Large writes are spread over them.
+	// at most 16. 0 means 1. Large writes are spread over them.
 	Sockets int
 	// Staging bounds the pinned memory of a connection in bytes, both ends together.
 	// Each rank has half: a quarter to send from and a quarter to receive into. It is
-	// at least MinStaging; 0 means DefaultStaging.
+	// at least 1 MiB; 0 means 8 MiB.
 	Staging uint64
 	// Timeout is how long a peer may acknowledge nothing before the connection fails.
 	// 0 means the registry's.
@@ -89,7 +89,7 @@ type Transport struct {
 	parts sync.WaitGroup // connections that are closed, of which the peers do not know yet
 
 	// Guarded by rank.Mu.
-	endpoints map[[idSize]byte]*Endpoint
+	endpoints map[[idSize]byte]*endpoint
 	arriving  map[[idSize]byte]*arrival
 }
 
@@ -112,22 +112,22 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	}
 	t := &Transport{
 		opts: o, patience: patience, nics: nics, listening: map[string]string{},
-		endpoints: map[[idSize]byte]*Endpoint{}, arriving: map[[idSize]byte]*arrival{},
+		endpoints: map[[idSize]byte]*endpoint{}, arriving: map[[idSize]byte]*arrival{},
 	}
 	err := t.rank.Init(reg, "ethernet", registeredmem.Ethernet, message.Options{Timeout: o.Timeout, Lost: o.Lost, Logger: o.Logger})
 	switch {
 	case err != nil:
 		return nil, err
-	case o.Sockets < 0 || o.Sockets > MaxSockets:
-		return nil, t.rank.Invalid(op, "Options.Sockets is %d; it must be at most %d", o.Sockets, MaxSockets)
-	case o.Staging != 0 && o.Staging < MinStaging:
-		return nil, t.rank.Invalid(op, "Options.Staging is %d; it must be at least %d", o.Staging, MinStaging)
+	case o.Sockets < 0 || o.Sockets > maxSockets:
+		return nil, t.rank.Invalid(op, "Options.Sockets is %d; it must be at most %d", o.Sockets, maxSockets)
+	case o.Staging != 0 && o.Staging < minStaging:
+		return nil, t.rank.Invalid(op, "Options.Staging is %d; it must be at least %d", o.Staging, minStaging)
 	}
 	if o.Sockets == 0 {
-		t.opts.Sockets = DefaultSockets
+		t.opts.Sockets = defaultSockets
 	}
 	if o.Staging == 0 {
-		t.opts.Staging = DefaultStaging
+		t.opts.Staging = defaultStaging
 	}
 	t.member = newMember(reg.Group(), &o, t.rank.Timeout, patience)
 	if id, err := hostid.Kernel(); err == nil {

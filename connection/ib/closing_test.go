@@ -31,7 +31,7 @@ func end(t *testing.T, what string, done <-chan error) error {
 }
 
 // selfEndpoint returns an endpoint, and the bytes by which it connects to itself.
-func (s *side) selfEndpoint(t *testing.T) (*Endpoint, []byte) {
+func (s *side) selfEndpoint(t *testing.T) (*endpoint, []byte) {
 	t.Helper()
 	e, err := s.t.NewEndpoint()
 	if err != nil {
@@ -41,21 +41,21 @@ func (s *side) selfEndpoint(t *testing.T) (*Endpoint, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, data
+	return e.(*endpoint), data
 }
 
 // TestCloseWaits closes the transport while a connection is being made or closed, which the device's lock
 // holds up: it waits for that, as does another that closes the connection.
 func TestCloseWaits(t *testing.T) {
 	testDevices(t)
-	for name, do := range map[string]func(e *Endpoint, data []byte, c *conn) func() error{
-		"connect": func(e *Endpoint, data []byte, _ *conn) func() error {
+	for name, do := range map[string]func(e *endpoint, data []byte, c *conn) func() error{
+		"connect": func(e *endpoint, data []byte, _ *conn) func() error {
 			return func() error {
 				_, err := e.connect(t.Context(), data)
 				return err
 			}
 		},
-		"close a connection": func(_ *Endpoint, _ []byte, c *conn) func() error { return c.Close },
+		"close a connection": func(_ *endpoint, _ []byte, c *conn) func() error { return c.Close },
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := objects(t)
@@ -183,7 +183,7 @@ func TestCloseFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, _ := s.selfEndpoint(t)
-	for _, one := range []*Endpoint{connected, e} {
+	for _, one := range []*endpoint{connected, e} {
 		if err := unix.Munmap(one.scratch.bytes); err != nil {
 			t.Fatal(err)
 		}

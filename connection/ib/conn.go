@@ -19,7 +19,7 @@ import (
 // full, an update must follow writes of other queue pairs, or a word is exchanged.
 type conn struct {
 	t        *Transport
-	endpoint *Endpoint
+	endpoint *endpoint
 	queues   []*queue // the endpoint's, as far as both ends have them
 	scratch  *scratch // the endpoint's
 	peer     int
@@ -47,7 +47,7 @@ type conn struct {
 	news news
 }
 
-func newConn(e *Endpoint, count int, peer description) *conn {
+func newConn(e *endpoint, count int, peer description) *conn {
 	c := &conn{
 		t: e.t, endpoint: e, queues: e.queues[:count], scratch: e.scratch, peer: int(peer.rank),
 		adds: e.t.atomics() && peer.atomics, inboxKey: peer.inbox, remotes: map[*registeredmem.Memory]*key{},

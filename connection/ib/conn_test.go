@@ -345,7 +345,7 @@ func TestPeerNeverConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = a.connect(t, mine, data); err != nil {
+	if err = a.connect(t, mine.(*endpoint), data); err != nil {
 		t.Fatal(err)
 	}
 	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))

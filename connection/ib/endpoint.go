@@ -14,9 +14,9 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of a connection: queue pairs that have no peer yet. It
+// endpoint is one rank's half of a connection: queue pairs that have no peer yet. It
 // can connect once.
-type Endpoint struct {
+type endpoint struct {
 	t       *Transport
 	about   description // without the queues
 	queues  []*queue
@@ -46,14 +46,14 @@ type queue struct {
 //
 // Errors: ErrInvalid once the transport is closed, ErrSystem when the devices
 // have no queue pair left.
-func (t *Transport) NewEndpoint() (*Endpoint, error) {
+func (t *Transport) NewEndpoint() (connection.Endpoint, error) {
 	const op = "ib: new endpoint"
 	if !t.begin() {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed").At(t.reg.Rank(), mscclgo.NoRank)
 	}
 	defer t.changing.Done()
-	e := &Endpoint{t: t}
-	fail := func(err error) (*Endpoint, error) {
+	e := &endpoint{t: t}
+	fail := func(err error) (connection.Endpoint, error) {
 		return nil, wrap(op, errors.Join(err, e.release()), t.reg.Rank(), mscclgo.NoRank)
 	}
 	first := t.nics[0]
@@ -99,9 +99,9 @@ func random24() uint32 {
 	return binary.LittleEndian.Uint32(b[:]) & max24
 }
 
-// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
+// MarshalBinary returns the bytes that the peer's Connect takes. They
 // are no secret.
-func (e *Endpoint) MarshalBinary() ([]byte, error) {
+func (e *endpoint) MarshalBinary() ([]byte, error) {
 	d := e.about
 	for _, q := range e.queues {
 		d.queues = append(d.queues, q.about)
@@ -128,7 +128,7 @@ func (t *Transport) atomics() bool {
 // version or group, for an endpoint that was used before, and once the transport is closed; ErrUnsupported when
 // one side is on InfiniBand and the other on Ethernet; ErrSystem when the device has
 // no route to the peer's address; ErrTimeout and ErrAborted when ctx has ended.
-func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
+func (e *endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	c, err := e.connect(ctx, remote)
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 }
 
 // connect makes the driver of a connection.
-func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
+func (e *endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	const op = "ib: connect"
 	t, rank := e.t, e.t.reg.Rank()
 	if ctx.Err() != nil {
@@ -181,7 +181,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 }
 
 // use reports whether the endpoint was neither connected nor closed before.
-func (e *Endpoint) use() bool {
+func (e *endpoint) use() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	fresh := !e.used
@@ -190,7 +190,7 @@ func (e *Endpoint) use() bool {
 }
 
 // Close releases an endpoint that was not connected. It is safe to call twice.
-func (e *Endpoint) Close() error {
+func (e *endpoint) Close() error {
 	e.closeOnce.Do(func() {
 		if e.use() {
 			e.closeErr = wrap("ib: close an endpoint", e.release(), e.t.reg.Rank(), mscclgo.NoRank)
@@ -201,7 +201,7 @@ func (e *Endpoint) Close() error {
 }
 
 // release releases the queue pairs and their memory.
-func (e *Endpoint) release() error {
+func (e *endpoint) release() error {
 	var errs []error
 	for i := len(e.queues) - 1; i >= 0; i-- {
 		q := e.queues[i]

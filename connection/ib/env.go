@@ -10,12 +10,12 @@ import (
 // Environment variables that set fields of [Options] which are zero.
 const (
 	EnvDevice       = "MSCCLGO_IB_DEVICE"
-	EnvPort         = "MSCCLGO_IB_PORT"
-	EnvGIDIndex     = "MSCCLGO_IB_GID_INDEX"
-	EnvQueuePairs   = "MSCCLGO_IB_QUEUE_PAIRS"
-	EnvServiceLevel = "MSCCLGO_IB_SERVICE_LEVEL"
-	EnvTrafficClass = "MSCCLGO_IB_TRAFFIC_CLASS"
-	EnvNoAtomics    = "MSCCLGO_IB_NO_ATOMICS" // 1: yes
+	envPort         = "MSCCLGO_IB_PORT"
+	envGIDIndex     = "MSCCLGO_IB_GID_INDEX"
+	envQueuePairs   = "MSCCLGO_IB_QUEUE_PAIRS"
+	envServiceLevel = "MSCCLGO_IB_SERVICE_LEVEL"
+	envTrafficClass = "MSCCLGO_IB_TRAFFIC_CLASS"
+	envNoAtomics    = "MSCCLGO_IB_NO_ATOMICS"
 )
 
 // fromEnv sets zero fields from the environment.
@@ -25,8 +25,8 @@ func (o *Options) fromEnv() error {
 	}
 	var no int
 	for name, field := range map[string]*int{
-		EnvPort: &o.Port, EnvGIDIndex: &o.GIDIndex, EnvQueuePairs: &o.QueuePairs,
-		EnvServiceLevel: &o.ServiceLevel, EnvTrafficClass: &o.TrafficClass, EnvNoAtomics: &no,
+		envPort: &o.Port, envGIDIndex: &o.GIDIndex, envQueuePairs: &o.QueuePairs,
+		envServiceLevel: &o.ServiceLevel, envTrafficClass: &o.TrafficClass, envNoAtomics: &no,
 	} {
 		text := os.Getenv(name)
 		if *field != 0 || text == "" {

@@ -297,14 +297,14 @@ func TestWrongGID(t *testing.T) {
 	o := Options{AckTimeout: time.Millisecond, Retries: 2, Timeout: 2 * time.Second}
 	wrong := o
 	wrong.GIDIndex = -1
-	unreachable(t, newSide(t, 0, wrong), newSide(t, 1, o), func(*Endpoint) {})
+	unreachable(t, newSide(t, 0, wrong), newSide(t, 1, o), func(*endpoint) {})
 }
 
 // TestNoWayToThePeer connects to an address that nobody has.
 func TestNoWayToThePeer(t *testing.T) {
 	testDevices(t)
 	o := Options{AckTimeout: time.Millisecond, Retries: 2, Timeout: 2 * time.Second}
-	unreachable(t, newSide(t, 0, o), newSide(t, 1, o), func(theirs *Endpoint) {
+	unreachable(t, newSide(t, 0, o), newSide(t, 1, o), func(theirs *endpoint) {
 		for _, q := range theirs.queues {
 			q.about.gid[15] ^= 0x55
 		}
@@ -313,7 +313,7 @@ func TestNoWayToThePeer(t *testing.T) {
 
 // unreachable connects a with b's endpoint, which is changed first, and checks that
 // either the kernel knows no way there, or nobody answers.
-func unreachable(t *testing.T, a, b *side, change func(*Endpoint)) {
+func unreachable(t *testing.T, a, b *side, change func(*endpoint)) {
 	t.Helper()
 	mine, err := a.t.NewEndpoint()
 	if err != nil {
@@ -323,12 +323,12 @@ func unreachable(t *testing.T, a, b *side, change func(*Endpoint)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	change(theirs)
+	change(theirs.(*endpoint))
 	data, err := theirs.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = a.connect(t, mine, data); err != nil {
+	if err = a.connect(t, mine.(*endpoint), data); err != nil {
 		testerr.Expect(t, err, mscclgo.ErrSystem, "ready to receive", "rank 0, peer 1")
 		return
 	}

@@ -77,13 +77,14 @@ func newPair(t testing.TB, o Options) (a, b *side) {
 
 func connect(t testing.TB, a, b *side) {
 	t.Helper()
-	var ends [2]*Endpoint
+	var ends [2]*endpoint
 	var data [2][]byte
 	for i, s := range []*side{a, b} {
-		var err error
-		if ends[i], err = s.t.NewEndpoint(); err != nil {
+		e, err := s.t.NewEndpoint()
+		if err != nil {
 			t.Fatal(err)
 		}
+		ends[i] = e.(*endpoint)
 		if data[i], err = ends[i].MarshalBinary(); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +98,7 @@ func connect(t testing.TB, a, b *side) {
 }
 
 // connect connects one of its endpoints.
-func (s *side) connect(t testing.TB, e *Endpoint, remote []byte) (err error) {
+func (s *side) connect(t testing.TB, e *endpoint, remote []byte) (err error) {
 	t.Helper()
 	if s.d, err = e.connect(t.Context(), remote); err == nil {
 		s.conn, err = connection.New(s.reg, s.d.peer, registeredmem.InfiniBand, s.d)

@@ -9,8 +9,9 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// Options configure a [Transport]. The zero value is ready to use. Environment
-// variables replace zero values of some fields; see [EnvDevice].
+// Options configure a [Transport]. The zero value is ready to use. Zero
+// values of some fields are replaced by MSCCLGO_IB_DEVICE, MSCCLGO_IB_PORT, MSCCLGO_IB_GID_INDEX, MSCCLGO_IB_QUEUE_PAIRS,
+// MSCCLGO_IB_SERVICE_LEVEL, MSCCLGO_IB_TRAFFIC_CLASS and MSCCLGO_IB_NO_ATOMICS (1: yes).
 type Options struct {
 	// Device is the name of the RDMA device, such as "mlx5_0", or of several separated
 	// by commas, over which large writes are spread. "" means the one or two with an active

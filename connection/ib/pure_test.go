@@ -41,9 +41,9 @@ func TestOrdered(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Setenv(EnvDevice, "mlx5_9")
-	t.Setenv(EnvPort, "2")
-	t.Setenv(EnvTrafficClass, "106")
-	t.Setenv(EnvNoAtomics, "1")
+	t.Setenv(envPort, "2")
+	t.Setenv(envTrafficClass, "106")
+	t.Setenv(envNoAtomics, "1")
 	o, err := Options{}.complete(time.Second)
 	if err != nil || o.Device != "mlx5_9" || o.Port != 2 || o.TrafficClass != 106 || !o.NoAtomics || o.Depth != 256 || o.Retries != 6 || o.RNRRetries != 7 || o.Timeout != time.Second || ackExponent(o.AckTimeout) != 14 {
 		t.Errorf("the defaults are %+v, %v", o, err)
@@ -59,9 +59,9 @@ func TestOptions(t *testing.T) {
 		_, err := o.complete(time.Second)
 		testerr.Expect(t, err, mscclgo.ErrInvalid, want)
 	}
-	t.Setenv(EnvGIDIndex, "three")
+	t.Setenv(envGIDIndex, "three")
 	_, err = Options{}.complete(1)
-	testerr.Expect(t, err, mscclgo.ErrInvalid, EnvGIDIndex, "three")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, envGIDIndex, "three")
 	names, err := devices("a, b")
 	if err != nil {
 		t.Error(err)

@@ -38,7 +38,7 @@ type place struct {
 	size, capacity uint64
 }
 
-func placeOf(buf *gpu.Buffer) place { return place{buf.Ptr(), buf.Size(), buf.Capacity()} }
+func placeOf(buf *gpu.Buffer) place { return place{buf.Ptr(), buf.Size(), buf.Internal().Capacity()} }
 
 // register registers a buffer with all of the devices, or returns an error.
 func register(buf *gpu.Buffer, nics ...*nic) (*region, error) {

@@ -27,7 +27,7 @@ func sourceOf(buf *gpu.Buffer) *source {
 		return &source{address: uintptr(unsafe.Pointer(&b[0])), size: buf.Size()}
 	}
 	s := &source{address: uintptr(buf.Ptr()), size: buf.Size(), device: true}
-	s.file, s.offset, s.why = buf.DMABuf()
+	s.file, s.offset, s.why = buf.Internal().DMABuf()
 	return s
 }
 

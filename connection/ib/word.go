@@ -26,7 +26,7 @@ func (c *changer) open(d *gpu.Device) (err error) {
 	if c.stream != nil {
 		return nil
 	}
-	d.PrepareAtomics() // what needs it has the error again
+	d.Internal().PrepareAtomics() // what needs it has the error again
 	if c.old == nil {
 		if c.old, err = d.AllocHost(8); err != nil {
 			return err
@@ -51,9 +51,9 @@ func (c *changer) change(t *Transport, buf *gpu.Buffer, m *message) (old uint64,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.kind == messageAdd {
-		err = c.stream.Add64(buf, m.offset, m.value)
+		err = c.stream.Internal().Add64(buf, m.offset, m.value)
 	} else {
-		err = c.stream.Exchange64(buf, m.offset, m.value, c.old, 0)
+		err = c.stream.Internal().Exchange64(buf, m.offset, m.value, c.old, 0)
 	}
 	if err == nil {
 		err = c.stream.Synchronize(t.ctx)

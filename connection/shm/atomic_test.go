@@ -73,7 +73,7 @@ func TestPeersChangeOneWord(t *testing.T) {
 }
 
 // newEthernet attaches a transport over Ethernet to a rank that has one over shared memory.
-func newEthernet(t *testing.T, reg *registeredmem.Registry) *ethernet.Endpoint {
+func newEthernet(t *testing.T, reg *registeredmem.Registry) connection.Endpoint {
 	t.Helper()
 	e, err := ethernet.New(reg, ethernet.Options{Secret: secret, Interface: "127.0.0.0/8"})
 	if err != nil {
@@ -91,7 +91,7 @@ func newEthernet(t *testing.T, reg *registeredmem.Registry) *ethernet.Endpoint {
 	return end
 }
 
-func connectEthernet(t *testing.T, from, to *ethernet.Endpoint) *connection.Connection {
+func connectEthernet(t *testing.T, from, to connection.Endpoint) *connection.Connection {
 	t.Helper()
 	type result struct {
 		c   *connection.Connection

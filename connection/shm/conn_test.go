@@ -26,7 +26,7 @@ func TestConnection(t *testing.T) {
 	for _, v := range []struct {
 		ring      uint64
 		reachable bool // the host reaches the memory of devices
-	}{{0, false}, {0, true}, {MinRing, false}} {
+	}{{0, false}, {0, true}, {minRing, false}} {
 		t.Run(fmt.Sprintf("ring %d, reachable %v", v.ring, v.reachable), func(t *testing.T) {
 			conntest.TestConnection(t, func(t testing.TB) (a, b *conntest.Rank) {
 				ranks := [2]*rank{newRank(t, 0, Options{Ring: v.ring}), newRank(t, 1, Options{Ring: v.ring})}
@@ -84,7 +84,7 @@ func TestLarge(t *testing.T) {
 // TestManyConnections has three ranks write to each other and to themselves over several
 // connections.
 func TestManyConnections(t *testing.T) {
-	o := Options{Ring: MinRing}
+	o := Options{Ring: minRing}
 	ranks := []*rank{newRank(t, 0, o), newRank(t, 1, o), newRank(t, 2, o)}
 	var all sync.WaitGroup
 	for range 3 {
@@ -123,8 +123,8 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 func TestSlowDevices(t *testing.T) {
 	for _, which := range []string{"sender", "receiver"} {
 		t.Run(which, func(t *testing.T) {
-			const size = 2 * MinRing
-			o := Options{Ring: MinRing}
+			const size = 2 * minRing
+			o := Options{Ring: minRing}
 			a, b := newRank(t, 0, o), newRank(t, 1, o)
 			ab := connect(t, a, b)
 			src, mine := memory(t, a, onDevice, size), memory(t, b, onDevice, size)
@@ -155,8 +155,8 @@ func TestSlowDevices(t *testing.T) {
 
 // TestRingBound says how much pinned memory a connection has.
 func TestRingBound(t *testing.T) {
-	for ring, want := range map[uint64]uint64{0: 4<<20 + 68<<10, MinRing: MinRing + 68<<10, 1 << 20: 1<<20 + 68<<10} {
-		a, b := newRank(t, 0, Options{Ring: MinRing}), newRank(t, 1, Options{Ring: ring})
+	for ring, want := range map[uint64]uint64{0: 4<<20 + 68<<10, minRing: minRing + 68<<10, 1 << 20: 1<<20 + 68<<10} {
+		a, b := newRank(t, 0, Options{Ring: minRing}), newRank(t, 1, Options{Ring: ring})
 		ab := connect(t, a, b)
 		for _, r := range []*ringEnd{{"sender", ab.d.ring}, {"receiver", receiverOf(t, b).ring}} {
 			if got := r.ring.buffer.Size(); got != want {
@@ -173,7 +173,7 @@ type ringEnd struct {
 
 func TestOptions(t *testing.T) {
 	r := newRank(t, 0, Options{})
-	for _, o := range []Options{{Ring: MinRing - 4096}, {Ring: MaxRing + 4096}, {Ring: MinRing + 64}, {Timeout: -1}} {
+	for _, o := range []Options{{Ring: minRing - 4096}, {Ring: maxRing + 4096}, {Ring: minRing + 64}, {Timeout: -1}} {
 		_, err := New(r.reg, o)
 		testerr.Expect(t, err, mscclgo.ErrInvalid, "Options.", "rank 0")
 	}
@@ -222,7 +222,7 @@ func TestSpinning(t *testing.T) {
 
 // Nothing is left of connections that were closed.
 func TestNoLeaks(t *testing.T) {
-	o := Options{Ring: MinRing}
+	o := Options{Ring: minRing}
 	a, b := newRank(t, 0, o), newRank(t, 1, o)
 	left := func() int {
 		n := 0

@@ -16,15 +16,15 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of connections. It can connect to any number of
+// endpoint is one rank's half of connections. It can connect to any number of
 // peers, and peers to it until it or its transport is closed.
-type Endpoint struct {
+type endpoint struct {
 	t      *Transport
 	about  description
 	closed atomic.Bool
 }
 
-var _ connection.Endpoint = (*Endpoint)(nil)
+var _ connection.Endpoint = (*endpoint)(nil)
 
 // formatVersion is the version of an endpoint's bytes.
 const formatVersion = 1
@@ -62,8 +62,8 @@ func decode(data []byte) (description, error) {
 // NewEndpoint returns an endpoint, to which peers can connect from now on.
 //
 // Errors: ErrInvalid when the transport is closed.
-func (t *Transport) NewEndpoint() (*Endpoint, error) {
-	e := &Endpoint{t: t, about: description{
+func (t *Transport) NewEndpoint() (connection.Endpoint, error) {
+	e := &endpoint{t: t, about: description{
 		group: t.rank.Registry.Group(), rank: uint32(t.rank.Registry.Rank()), transport: t.rank.Instance, host: t.rank.Registry.Host(), socket: t.server.Name(),
 	}}
 	rand.Read(e.about.id[:])
@@ -76,9 +76,9 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	return e, nil
 }
 
-// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
+// MarshalBinary returns the bytes that the peer's Connect takes. They
 // are no secret.
-func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
+func (e *endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
 
 // Connect returns a connection to the rank whose endpoint's bytes remote are, which may be
 // this rank and this endpoint. It waits for the peer's process, but not for its Connect,
@@ -89,7 +89,7 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // on another host; ErrRemote when the peer does not answer, has another network namespace,
 // or has no memory for a ring; ErrTimeout and ErrAborted when ctx ends first; ErrSystem when
 // this rank cannot map or pin the ring, or has no descriptor left.
-func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
+func (e *endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	c, err := e.connect(ctx, remote)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 }
 
 // connect makes the driver of a connection.
-func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
+func (e *endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	const op = "shm: connect"
 	rank := e.t.rank.Registry.Rank()
 	peer, err := decode(remote)
@@ -147,7 +147,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 }
 
 // Close ends the endpoint: peers cannot connect to it any more. It is safe to call twice.
-func (e *Endpoint) Close() error {
+func (e *endpoint) Close() error {
 	e.closed.Store(true)
 	e.t.rank.Mu.Lock()
 	defer e.t.rank.Mu.Unlock()

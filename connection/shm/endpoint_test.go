@@ -33,7 +33,7 @@ func TestConnectErrors(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		e    *Endpoint
+		e    *endpoint
 		ctx  context.Context
 		data []byte
 		kind mscclgo.Kind
@@ -50,7 +50,7 @@ func TestConnectErrors(t *testing.T) {
 			"has another network namespace"},
 		"another endpoint": {a.e, t.Context(), changed(func(d *description) { d.id[0]++ }), mscclgo.ErrRemote, "does not exist"},
 		"ended context":    {a.e, ended, good, mscclgo.ErrAborted, "not begun"},
-		"closed endpoint":  {closed, t.Context(), good, mscclgo.ErrInvalid, "the endpoint is closed"},
+		"closed endpoint":  {closed.(*endpoint), t.Context(), good, mscclgo.ErrInvalid, "the endpoint is closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.e.Connect(c.ctx, c.data)

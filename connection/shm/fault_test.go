@@ -107,14 +107,14 @@ func TestBadEntries(t *testing.T) {
 		"unknown memory":      {data(func(e *entry) { e.Memory = 99 }), "never was registered", target.Unknown},
 		"one past the end":    {data(func(e *entry) { e.Offset = 64 - 7 }), "which has 64", target.Range},
 		"far offset":          {data(func(e *entry) { e.Offset = 1<<64 - 8 }), "which has 64", target.Range},
-		"more than the ring":  {data(func(e *entry) { e.Length, e.Total = MinRing+1, MinRing+1 }), "of a ring of", target.Protocol},
+		"more than the ring":  {data(func(e *entry) { e.Length, e.Total = minRing+1, minRing+1 }), "of a ring of", target.Protocol},
 		"length of 2^63":      {data(func(e *entry) { e.Length, e.Total = 1<<63, 1<<63 }), "of a ring of", target.Protocol},
-		"outside of the ring": {data(func(e *entry) { e.place = MinRing - 7 }), "of a ring of", target.Protocol},
+		"outside of the ring": {data(func(e *entry) { e.place = minRing - 7 }), "of a ring of", target.Protocol},
 		"read past the end":   {entry{Frame: message.Frame{Kind: message.Read, Offset: 60, Length: 8, Total: 8}}, "which has 64", target.Range},
 		"odd addition":        {entry{Frame: message.Frame{Kind: message.Add, Offset: 4, Length: 8}}, "not aligned", target.Range},
 		"exchange past end":   {entry{Frame: message.Frame{Kind: message.Exchange, Offset: 64, Length: 8}}, "which has 64", target.Range},
 		"odd exchange":        {entry{Frame: message.Frame{Kind: message.Exchange, Offset: 4, Length: 8}}, "not aligned", target.Range},
-		"read to elsewhere":   {entry{Frame: message.Frame{Kind: message.Read, Length: 8, Total: 8}, place: MinRing}, "of a ring of", target.Protocol},
+		"read to elsewhere":   {entry{Frame: message.Frame{Kind: message.Read, Length: 8, Total: 8}, place: minRing}, "of a ring of", target.Protocol},
 		"empty":               {data(func(e *entry) { e.Length = 0 }), "0 bytes", target.Protocol},
 		"word past the end":   {update(func(e *entry) { e.Offset = 64 }), "which has 64", target.Range},
 		"odd word":            {update(func(e *entry) { e.Offset = 4 }), "not aligned", target.Range},
@@ -124,7 +124,7 @@ func TestBadEntries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, k := range kinds {
-				b := newRank(t, 1, Options{Ring: MinRing})
+				b := newRank(t, 1, Options{Ring: minRing})
 				m := memory(t, b, k, 64)
 				r := newRogue(t, b)
 				copy(r.ring.data, testlink.Noise(64))
@@ -156,13 +156,13 @@ func TestBadEntries(t *testing.T) {
 // TestBadCounts has counts jump, in the sender's ring and in the receiver's.
 func TestBadCounts(t *testing.T) {
 	for _, n := range []uint64{entryCount + 1, 1 << 40, 1<<64 - 1} {
-		b := newRank(t, 1, Options{Ring: MinRing})
+		b := newRank(t, 1, Options{Ring: minRing})
 		r := newRogue(t, b)
 		r.post(n)
 		testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, "entries are posted")
 	}
 	// Which fell: it was 1.
-	b := newRank(t, 1, Options{Ring: MinRing})
+	b := newRank(t, 1, Options{Ring: minRing})
 	m := memory(t, b, pinned, 64)
 	r := newRogue(t, b)
 	r.ring.put(0, &entry{Frame: message.Frame{Kind: message.Update, Memory: m.ID(), Total: 1}})
@@ -246,7 +246,7 @@ func FuzzRing(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 8}, uint64(1))
 	f.Add([]byte{2, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 5}, uint64(1))
 	f.Add([]byte{}, uint64(1<<63))
-	b := newRank(f, 1, Options{Ring: MinRing})
+	b := newRank(f, 1, Options{Ring: minRing})
 	mine, other := memory(f, b, pinned, 64), memory(f, b, pinned, 64)
 	b.t.rank.Targets.Remove(other.ID())
 	f.Fuzz(func(t *testing.T, words []byte, posted uint64) {
@@ -292,12 +292,12 @@ func TestBadRings(t *testing.T) {
 		file *os.File
 		says string
 	}{
-		"can shrink":   {made(dataAt+MinRing, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "fixed size"},
-		"can grow":     {made(dataAt+MinRing, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), "fixed size"},
+		"can shrink":   {made(dataAt+minRing, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "fixed size"},
+		"can grow":     {made(dataAt+minRing, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), "fixed size"},
 		"empty":        {made(0, seals), "0 bytes"},
-		"small":        {made(dataAt+MinRing-4096, seals), "the size of a ring"},
-		"large":        {made(dataAt+MaxRing+4096, seals), "the size of a ring"},
-		"odd":          {made(dataAt+MinRing+1, seals), "the size of a ring"},
+		"small":        {made(dataAt+minRing-4096, seals), "the size of a ring"},
+		"large":        {made(dataAt+maxRing+4096, seals), "the size of a ring"},
+		"odd":          {made(dataAt+minRing+1, seals), "the size of a ring"},
 		"a plain file": {plain, "fixed size"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -325,7 +325,7 @@ func TestBadRequests(t *testing.T) {
 		"short":              {good.encode()[:8], ""},
 		"another rank":       {(&request{to: 2, endpoint: good.endpoint}).encode(), "does not exist"},
 		"no endpoint":        {(&request{to: 1}).encode(), "does not exist"},
-		"a closed endpoint":  {(&request{to: 1, endpoint: closed.about.id}).encode(), "does not exist"},
+		"a closed endpoint":  {(&request{to: 1, endpoint: closed.(*endpoint).about.id}).encode(), "does not exist"},
 		"rank out of range ": {(&request{from: 1 << 31, to: 1, endpoint: good.endpoint}).encode(), "out of range"},
 	} {
 		t.Run(name, func(t *testing.T) {

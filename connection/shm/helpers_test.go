@@ -21,7 +21,7 @@ var secret = [32]byte{2}
 type rank struct {
 	reg *registeredmem.Registry
 	t   *Transport
-	e   *Endpoint
+	e   *endpoint
 	log *testlink.Log
 
 	reachable bool         // the host reaches the memory of devices if ever it can
@@ -83,9 +83,11 @@ func newMortalRank(t testing.TB, number int, o Options, failed <-chan struct{}) 
 			t.Errorf("closing rank %d: %v", number, err)
 		}
 	})
-	if r.e, err = r.t.NewEndpoint(); err != nil {
+	e, err := r.t.NewEndpoint()
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.e = e.(*endpoint)
 	return r
 }
 

@@ -12,19 +12,15 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Defaults and limits of [Options].
-const (
-	DefaultRing = defaultRing // 4 MiB
-	MinRing     = minRing     // 64 KiB
-	MaxRing     = maxRing     // 1 GiB
-)
+// DefaultRing is Options.Ring if that is 0, in bytes: 4 MiB.
+const DefaultRing = defaultRing
 
 // Options configure a [Transport].
 type Options struct {
 	// Secret is known to members of the group only, and the same on all ranks.
 	Secret [32]byte
 	// Ring is how many bytes of data are under way at most from a peer to this rank, a
-	// multiple of 4096 from MinRing to MaxRing. 0 means DefaultRing. The ring has as much
+	// multiple of 4096 from 64 KiB to 1 GiB. 0 means [DefaultRing]. The ring has as much
 	// pinned memory and 68 KiB more, once for both ranks, for each connection that a peer
 	// makes to this rank.
 	Ring uint64
@@ -50,7 +46,7 @@ type Transport struct {
 	key    fdpass.Key
 	server *fdpass.Server
 
-	endpoints map[[idSize]byte]*Endpoint // guarded by rank.Mu
+	endpoints map[[idSize]byte]*endpoint // guarded by rank.Mu
 }
 
 // idSize is the size of the random numbers of transports and endpoints, in bytes.
@@ -66,13 +62,13 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	if reg == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
-	t := &Transport{opts: o, key: fdpass.Key{Group: reg.Group(), Secret: o.Secret}, endpoints: map[[idSize]byte]*Endpoint{}}
+	t := &Transport{opts: o, key: fdpass.Key{Group: reg.Group(), Secret: o.Secret}, endpoints: map[[idSize]byte]*endpoint{}}
 	err := t.rank.Init(reg, "shm", registeredmem.SHM, message.Options{Timeout: o.Timeout, Lost: o.Lost, Logger: o.Logger})
 	switch {
 	case err != nil:
 		return nil, err
-	case o.Ring != 0 && (o.Ring < MinRing || o.Ring > MaxRing || o.Ring%4096 != 0):
-		return nil, t.rank.Invalid(op, "Options.Ring is %d; it must be a multiple of 4096 from %d to %d", o.Ring, MinRing, MaxRing)
+	case o.Ring != 0 && (o.Ring < minRing || o.Ring > maxRing || o.Ring%4096 != 0):
+		return nil, t.rank.Invalid(op, "Options.Ring is %d; it must be a multiple of 4096 from %d to %d", o.Ring, minRing, maxRing)
 	case o.Ring == 0:
 		t.opts.Ring = DefaultRing
 	}

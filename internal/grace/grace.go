@@ -4,15 +4,6 @@ package grace
 
 import "time"
 
-// AskDead has Close of a *bootstrap.Bootstrap ask dead, too, which ranks need no time to read the news, as
-// bootstrap.Options.Dead says. It is set by an init function of package bootstrap.
-var AskDead func(boot any, dead func(rank int) bool)
-
-// Lossy returns the peer of a *bootstrap.Bootstrap whose host has acknowledged nothing for longest, while this host
-// sends again what it sent there, and since when. The time is zero if there is none, or nobody looks since
-// there is no heartbeat. It is set by an init function of package bootstrap.
-var Lossy func(boot any) (peer int, since time.Time)
-
 // parts is how many waits one of Wait is made of.
 const parts = 10
 

@@ -60,6 +60,23 @@ type Stream[S, E, B any] interface {
 	Usable(op string) error
 	// Reaches returns an error if the device of the stream cannot access the first n bytes of a buffer.
 	Reaches(buffer B, op string, n uint64) error
+	// Add64 queues the addition of value to an 8-byte word, whose address must be a multiple of
+	// 8. It is one atomic operation at system scope: in memory of a device of which
+	// CanUpdate is true, with respect to all that kernels and streams do at that scope;
+	// in memory of the host to what this device does, and, over most links to hosts, to nothing
+	// else. A reader that acquires the sum at system scope sees all earlier work of the stream.
+	//
+	// On an NVIDIA GPU it is a kernel of one thread: it begins once a multiprocessor has room for
+	// it, so that kernels which fill the device must not wait for it.
+	//
+	// Errors: as for WriteValue64.
+	Add64(dst B, offset, value uint64) error
+	// Exchange64 queues the replacement of an 8-byte word of dst, atomic as Add64 is, and the
+	// store of what it was to one of old. Later work of the stream also sees what was released
+	// with that.
+	//
+	// Errors: as for WriteValue64.
+	Exchange64(dst B, offset, value uint64, old B, oldOffset uint64) error
 }
 
 // GraphLaunch is a launch of a graph under way.
@@ -89,6 +106,31 @@ type Buffer interface {
 	// Remap is likewise for a buffer of Device.Import, and another file of the same
 	// size. The file stays the caller's.
 	Remap(file *os.File) error
+	// AllocationOffset returns the buffer's offset in the whole allocation.
+	AllocationOffset() uint64
+	// Capacity returns the bytes of the whole allocation that the buffer is part of, which
+	// Import takes.
+	Capacity() uint64
+	// DMABuf returns a dma-buf, a file by which the drivers of other devices such as
+	// network cards reach the buffer's device memory. The buffer starts at offset, which is
+	// less than a page. The caller closes the file.
+	//
+	// Errors: ErrUnsupported for pinned host memory, on an emulated device, and if the
+	// driver cannot export the memory; ErrInvalid if the buffer is empty.
+	DMABuf() (file *os.File, offset uint64, err error)
+	// Export returns a file by which another process can map the whole allocation; see
+	// Import. The caller closes it.
+	//
+	// Errors: ErrUnsupported if the memory is not from Alloc, or from Wrap and
+	// made by its owner to be shared so.
+	Export() (*os.File, error)
+	// IPCHandle returns the handle of the CUDA driver's cuIpcGetMemHandle by which other
+	// processes can map the allocation that the buffer, made by Wrap, is part of.
+	// offset is where the buffer starts in what OpenIPC maps.
+	//
+	// Errors: ErrUnsupported if the memory has no such handle, as memory from
+	// Alloc has none.
+	IPCHandle() (handle [64]byte, offset uint64, err error)
 }
 
 // Kernel is the inside of a *gpu.Kernel. S is *gpu.Stream, and C gpu.LaunchConfig.
@@ -136,6 +178,23 @@ type Device[B any] interface {
 	TraceLaunches(ring uint64) (sites func() []native.LaunchSite, stop func(), ok bool)
 	// Clock compares the clock of the device with the host's.
 	Clock() (native.Clock, error)
+	// Import maps memory that another process exported with Export. capacity is
+	// the exporter's Capacity. The file stays the caller's and can be closed when
+	// Import returns. Closing the buffer unmaps the memory.
+	//
+	// Errors: ErrInvalid if the file is not such memory or has another size,
+	// ErrUnsupported if d cannot reach the device that the memory is on.
+	Import(file *os.File, capacity uint64) (B, error)
+	// OpenIPC maps the first size bytes of the allocation of a handle that another process
+	// got from IPCHandle. Closing the buffer unmaps the memory.
+	//
+	// Errors: ErrInvalid if the handle is not valid or the allocation is smaller,
+	// ErrUnsupported if d cannot map memory by handle.
+	OpenIPC(handle [64]byte, size uint64) (B, error)
+	// PrepareAtomics loads what Add64 and Exchange64 need on streams of d.
+	// Otherwise the first of them does, which may wait for kernels that run; these must not wait
+	// for it then.
+	PrepareAtomics() error
 }
 
 // Busy is what a rank's host does for a device, of which it tells other ranks.

@@ -2,7 +2,9 @@
 // handles point to. A test of devicecode compares it with the compiled headers.
 package layout
 
-// ParseWaitNote returns the channel, peer and block of devicecode.WaitNote.What, and whether the
+import "unsafe"
+
+// ParseWaitNote returns the channel, peer and block of WaitNote.What, and whether the
 // wait has timed out. A note that was never written is 0.
 func ParseWaitNote(what uint64) (channel, peer, block int, timedOut bool) {
 	return int(what >> 32 & (1<<31 - 1)), int(what >> 16 & 0xffff), int(what & 0xffff), what>>63 == 1
@@ -91,4 +93,9 @@ type PipePool struct {
 	Lent     uint64 // how often one was lent, less how often a kernel gave one back
 	Returned uint64 // lots that the host gave back
 	Reserved [9]uint64
+}
+
+// Handle returns the handle of package devicecode that has the fields.
+func Handle[H interface{ Internal() L }, L any](fields L) H {
+	return *(*H)(unsafe.Pointer(&fields))
 }

@@ -204,9 +204,9 @@ func TestFreedAndImported(t *testing.T) {
 		return b
 	}
 	first := alloc()
-	file, err := first.Export()
+	file, err := first.Internal().Export()
 	check(err)
-	imported, err := devices[1].Import(file, first.Capacity())
+	imported, err := devices[1].Internal().Import(file, first.Internal().Capacity())
 	check(err)
 	check(errors.Join(file.Close(), first.Close()))
 	// What is behind the import is still one thing, and not the new memory.

@@ -188,11 +188,11 @@ var onHost = []struct {
 	}},
 	{"added", func(ctx context.Context, b *bed, i int, mended bool) error {
 		word := uint64(i)*perCase + 7168
-		return errors.Join(b.launch(b.other, "awaitAddedPart", i), b.launch(b.stream, "addedPart", i), b.stream.Add64(b.buffer, word, 1))
+		return errors.Join(b.launch(b.other, "awaitAddedPart", i), b.launch(b.stream, "addedPart", i), b.stream.Internal().Add64(b.buffer, word, 1))
 	}},
 	{"exchanged", func(ctx context.Context, b *bed, i int, mended bool) error {
 		word := uint64(i)*perCase + 7168
-		return errors.Join(b.launch(b.other, "awaitExchangedPart", i), b.launch(b.stream, "exchangedPart", i), b.stream.Exchange64(b.buffer, word, 1, b.buffer, word+8))
+		return errors.Join(b.launch(b.other, "awaitExchangedPart", i), b.launch(b.stream, "exchangedPart", i), b.stream.Internal().Exchange64(b.buffer, word, 1, b.buffer, word+8))
 	}},
 	{"writtenTooEarly", func(ctx context.Context, b *bed, i int, mended bool) error {
 		return b.overlap(i, "lastReadPart", "nextWritePart")

@@ -80,7 +80,7 @@ func streamPorts(ctx context.Context, comm *communicator.Communicator) (err erro
 	inbox, inboxErr := gpu.Upload(d, make([]byte, 4*part))
 	stream, streamErr := comm.NewStream()
 	service, serviceErr := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
-	if err := errors.Join(localErr, inboxErr, streamErr, serviceErr, d.PrepareAtomics()); err != nil {
+	if err := errors.Join(localErr, inboxErr, streamErr, serviceErr, d.Internal().PrepareAtomics()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
@@ -109,9 +109,9 @@ func streamPorts(ctx context.Context, comm *communicator.Communicator) (err erro
 		func() error { return to.AddAndFlush(2*part+8, 1) },
 		func() error { return to.Exchange(2*part+16, 7, 3*part) },
 		to.Flush,
-		func() error { return stream.Add64(local, 3*part, 1) },
+		func() error { return stream.Internal().Add64(local, 3*part, 1) },
 		func() error { return to.ExchangeAndFlush(2*part+24, 7, 3*part) },
-		func() error { return stream.Add64(local, 3*part, 1) },
+		func() error { return stream.Internal().Add64(local, 3*part, 1) },
 		func() error { return to.PutWithSignal(3*part, 0, part) },
 		to.Signal,
 		to.Wait, // what the other rank changes

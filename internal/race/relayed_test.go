@@ -66,7 +66,7 @@ var writesThenTells = map[string]func(r *relayed, flag *gpu.Buffer) error{
 		return errors.Join(r.launch(r.stream, "writeOnly", r.b), r.stream.WriteValue64(flag, 0, 1))
 	},
 	"stream's addition": func(r *relayed, flag *gpu.Buffer) error {
-		return errors.Join(r.launch(r.stream, "writeOnly", r.b), r.stream.Add64(flag, 0, 1))
+		return errors.Join(r.launch(r.stream, "writeOnly", r.b), r.stream.Internal().Add64(flag, 0, 1))
 	},
 }
 

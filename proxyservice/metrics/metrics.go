@@ -30,8 +30,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -107,8 +107,8 @@ func kindName(kind uint8) string {
 		bits uint8 // those with others before these
 		name string
 	}{
-		{devicecode.PortPut, "put"}, {devicecode.PortAdd, "add"}, {devicecode.PortExchange, "exchange"}, {devicecode.PortSignal, "signal"},
-		{devicecode.PortFlush, "flush"}, {devicecode.PortInline, "inline"}, {devicecode.PortGet, "get"}, {devicecode.PortStore, "store"},
+		{layout.PortPut, "put"}, {layout.PortAdd, "add"}, {layout.PortExchange, "exchange"}, {layout.PortSignal, "signal"},
+		{layout.PortFlush, "flush"}, {layout.PortInline, "inline"}, {layout.PortGet, "get"}, {layout.PortStore, "store"},
 	} {
 		if kind&one.bits == one.bits {
 			names = append(names, one.name)

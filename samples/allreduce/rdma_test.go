@@ -41,7 +41,7 @@ func TestNodes(t *testing.T) {
 		sizes   int
 	}{
 		{[]int{2, 2}, nil, []string{"-max", "65536"}, 3},
-		{[]int{1, 1}, []string{ib.EnvNoAtomics + "=1"}, []string{"-max", "1048576", "-inplace"}, 5},
+		{[]int{1, 1}, []string{"MSCCLGO_IB_NO_ATOMICS=1"}, []string{"-max", "1048576", "-inplace"}, 5},
 	} {
 		t.Run(fmt.Sprint(c.perNode, c.env), func(t *testing.T) {
 			// Few threads, as in an emulated machine all of them spin on two CPUs; and

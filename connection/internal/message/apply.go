@@ -29,7 +29,7 @@ func (a *Applier) Prepare(e *End) (err error) {
 	device := e.rank.Registry.Device()
 	a.peer, a.StoreValues = e.Peer, device.Info().StreamMemoryOps
 	// Now, as kernels may run later that wait for atomic operations. These have the error again.
-	device.PrepareAtomics()
+	device.Internal().PrepareAtomics()
 	a.Stream, err = e.NewStream()
 	return err
 }
@@ -62,9 +62,9 @@ func (a *Applier) ByDevice(f *Frame, m *target.Memory, pinned *gpu.Buffer, place
 	case f.Kind == Read:
 		err = a.Stream.Copy(pinned, place, m.Buffer, f.Offset, f.Length)
 	case f.Kind == Add:
-		err = a.Stream.Add64(m.Buffer, f.Offset, f.Total)
+		err = a.Stream.Internal().Add64(m.Buffer, f.Offset, f.Total)
 	case f.Kind == Exchange:
-		err = a.Stream.Exchange64(m.Buffer, f.Offset, f.Total, pinned, place)
+		err = a.Stream.Internal().Exchange64(m.Buffer, f.Offset, f.Total, pinned, place)
 	case f.Kind == Update && a.StoreValues:
 		// It makes the value visible at system scope after its copies (cuStreamWriteValue64 without
 		// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).

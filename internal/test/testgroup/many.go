@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -22,13 +23,13 @@ func Many(t testing.TB) int {
 	}
 	text := os.Getenv(ManyEnv)
 	if text == "" {
-		const ranks = devicecode.RanksByValue + 8
+		const ranks = layout.RanksByValue + 8
 		t.Logf("%d ranks; %s=%d has as many as there can be", ranks, ManyEnv, devicecode.MaxRanks)
 		return ranks
 	}
 	ranks, err := strconv.Atoi(text)
-	if err != nil || ranks <= devicecode.RanksByValue || ranks > devicecode.MaxRanks {
-		t.Fatalf("%s is %q, not a number from %d to %d", ManyEnv, text, devicecode.RanksByValue+1, devicecode.MaxRanks)
+	if err != nil || ranks <= layout.RanksByValue || ranks > devicecode.MaxRanks {
+		t.Fatalf("%s is %q, not a number from %d to %d", ManyEnv, text, layout.RanksByValue+1, devicecode.MaxRanks)
 	}
 	return ranks
 }

@@ -254,7 +254,7 @@ func (t *primitives) ring(ctx context.Context) error {
 		producers int
 		sync      bool
 	}{{1, true}, {1, false}, {8, false}, {32, false}, {64, false}, {128, false}} {
-		took, err := t.push(ctx, group.Watch, way.producers, way.sync)
+		took, err := t.push(ctx, devicecode.Watch(group.Internal().Watch), way.producers, way.sync)
 		if err != nil {
 			return err
 		}

@@ -176,7 +176,7 @@ func exportsDMABuf(device string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	file, _, err := b.DMABuf()
+	file, _, err := b.Internal().DMABuf()
 	if err != nil {
 		return err
 	}

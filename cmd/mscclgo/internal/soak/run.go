@@ -454,7 +454,7 @@ func (r *run) group() (outcome, error) {
 		return outcome{}, err
 	}
 	for i, p := range ranks {
-		go p.watch(func(how string) { rendezvous.Ended(i, how) }, func(process int, since time.Time) { rendezvous.Stopped(i, process, since) })
+		go p.watch(func(how string) { rendezvous.Internal().Ended(i, how) }, func(process int, since time.Time) { rendezvous.Internal().Stopped(i, process, since) })
 	}
 	var burst time.Duration // the longest in which packets were lost
 	stop, strangers, failed := make(chan struct{}), make(chan int, 1), make(chan error, 2)
