@@ -112,7 +112,7 @@ func (c *PortChannel) Handle() devicecode.PortChannel {
 		h.Remote, h.Local, h.Direct = remote.Ptr(), local.Ptr(), uint64(c.base.direct)
 	}
 	if limit := c.base.semaphore.Connection().InlineLimit(); limit > 0 && local != nil {
-		h.Local, h.InlineLimit = local.Ptr(), min(limit, uint64(c.base.ring.PayloadSize()))
+		h.Local, h.InlineLimit = local.Ptr(), min(limit, uint64(c.base.ring.Internal().PayloadSize()))
 	}
 	return layout.Handle[devicecode.PortChannel](h)
 }

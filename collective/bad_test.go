@@ -133,8 +133,8 @@ func TestNil(t *testing.T) {
 		"share":   func(r *collective.Runner) error { _, err := r.Share(t.Context(), nil); return err },
 		"prepare": func(r *collective.Runner) error { _, err := r.Prepare(t.Context(), collective.Call{}); return err },
 		"choose":  func(r *collective.Runner) error { _, err := r.Choose(collective.Call{}); return err },
-		"fit":     func(r *collective.Runner) error { return r.Fits(collective.Call{}) },
-		"compile": func(r *collective.Runner) error { return r.Compile(t.Context(), nil) },
+		"fit":     func(r *collective.Runner) error { return r.Internal().Fits(collective.Call{}) },
+		"compile": func(r *collective.Runner) error { return r.Internal().Compile(t.Context(), nil) },
 		"prepare counts": func(r *collective.Runner) error {
 			_, err := r.PrepareAllToAllV(t.Context(), collective.AllToAllV{})
 			return err
@@ -166,7 +166,7 @@ func TestNil(t *testing.T) {
 	}
 	// What is no kind or type has no panic in store.
 	const kind, typ = collective.Kind(99), collective.Type(99)
-	if got := fmt.Sprint(kind, typ, typ.Size(), kind.Reduces(), kind.Algorithms(), kind.ByHost("direct"), kind.Bus(2)); got != "collective 99 type 99 0 false [] false 0" {
+	if got := fmt.Sprint(kind, typ, typ.Size(), kind.Reduces(), kind.Algorithms(), kind.Internal().ByHost("direct"), kind.Bus(2)); got != "collective 99 type 99 0 false [] false 0" {
 		t.Errorf("an unknown kind and type: %s", got)
 	}
 }
@@ -478,7 +478,7 @@ func TestEveryType(t *testing.T) {
 	}
 	runMembers(t, 2, collective.Options{Scratch: 4 << 10}, func(m *member) error {
 		if testdev.CUDA() {
-			if err := m.runner.Compile(m.ctx, calls); err != nil {
+			if err := m.runner.Internal().Compile(m.ctx, calls); err != nil {
 				return err
 			}
 		}

@@ -171,7 +171,7 @@ func (m *member) sameBits(typ collective.Type, op collective.Op, data rough, wan
 					if kind == collective.Reduce && rank != root {
 						continue
 					}
-					at := kind.OutOffset(rank, inPlace) * count * size
+					at := kind.Internal().OutOffset(rank, inPlace) * count * size
 					got := make([]byte, total*size)
 					if err := gpu.CopyOut(got, to.Buffer); err != nil {
 						return err

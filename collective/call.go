@@ -19,7 +19,7 @@ type Call struct {
 	Op    Op     // of a collective that reduces
 	Count uint64 // elements of a part; see [Kind.InParts]
 	Root  int    // of a collective that has one
-	// In and Out are the data. In place, all are in Out; see [Kind.InOffset].
+	// In and Out are the data. In place, all are in Out; as of a rank of an all-gather.
 	In, Out *Memory
 	InPlace bool
 	// Choice is how the collective is done. The zero value leaves it to the tuning.
@@ -120,7 +120,7 @@ func (r *Runner) check(c *Call) (algorithm, error) {
 		return nil, err
 	}
 	switch {
-	case c.InPlace && !c.Kind.InPlace():
+	case c.InPlace && !c.Kind.Internal().InPlace():
 		return nil, fmt.Errorf("%v is not done in place", c.Kind)
 	case c.Kind.Rooted() && (c.Root < 0 || c.Root >= ranks):
 		return nil, fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
@@ -213,11 +213,7 @@ func overlapping(all []extent) (a, b *extent) {
 	return nil, nil
 }
 
-// Fits returns why a call's algorithm cannot be used by these ranks at this size, or
-// nil. Kernels reach the memory of one host's ranks only; and packets, where there
-// are any, have to fit into the scratch (see the Inboxes of collective.cuh). Those of 128 bytes are for
-// ranks of [NVLink], and for emulated devices.
-func (r *Runner) Fits(c Call) error {
+func (r runnerInside) Fits(c Call) error {
 	return r.asked(&c, "fit", func() error {
 		a, err := c.Kind.algorithm(c.Algorithm)
 		if err == nil {

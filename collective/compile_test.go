@@ -30,7 +30,7 @@ func TestFailsWhileCompiling(t *testing.T) {
 		testFailsWhileCompiling(t, func(ctx context.Context, r *splitRun) error {
 			call := collective.Call{Kind: collective.AllReduce, Type: collective.I32, Op: collective.Sum, Count: 1000,
 				Choice: collective.Choice{Algorithm: "direct", Blocks: 1, Threads: 32}}
-			return errors.Join(r.runner.Compile(ctx, []collective.Call{call}), r.child.Err())
+			return errors.Join(r.runner.Internal().Compile(ctx, []collective.Call{call}), r.child.Err())
 		})
 	})
 }

@@ -343,7 +343,7 @@ func TestForeignGraphOfAll(t *testing.T) {
 			}
 			for _, algorithm := range kind.Algorithms() {
 				call := collective.Call{Kind: kind, Type: collective.I32, Op: collective.Sum, Count: count, Choice: collective.Choice{Algorithm: algorithm, Blocks: 2, Threads: 64}}
-				if m.runner.Fits(call) != nil {
+				if m.runner.Internal().Fits(call) != nil {
 					continue
 				}
 				in, err := gpu.Upload(m.comm.Device(), values)

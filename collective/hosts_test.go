@@ -58,12 +58,12 @@ func (p *problem) wanted(rank, ranks int) (all [2][]byte) {
 		all[0] = framed(p.offsetIn, p.data(rank, ranks))[:guard+int(p.offsetIn)+part*p.Kind.InParts(ranks)+guard]
 	} else {
 		content := bytes8(uint64(part * p.Kind.Parts(ranks)))
-		copy(content[part*p.Kind.InOffset(rank, true):], p.data(rank, ranks))
+		copy(content[part*p.Kind.Internal().InOffset(rank, true):], p.data(rank, ranks))
 		out = content
 	}
-	at := part * p.Kind.OutOffset(rank, p.InPlace)
+	at := part * p.Kind.Internal().OutOffset(rank, p.InPlace)
 	for i := range p.Kind.OutParts(ranks) {
-		from, theirs := p.Kind.Sources(rank, i, ranks, p.Root)
+		from, theirs := p.Kind.Internal().Sources(rank, i, ranks, p.Root)
 		if len(from) == 0 {
 			continue
 		}
@@ -224,7 +224,7 @@ func TestOnHosts(t *testing.T) {
 							p.Type, p.Op = of.typ, of.op
 						}
 						p.offsetIn, p.offsetOut = []uint64{0, 1, 4, 128}[i%4]+uint64(m.comm.Rank()%2*12), []uint64{16, 3, 0}[i%3]
-						p.InPlace = i%2 == 0 && kind.InPlace()
+						p.InPlace = i%2 == 0 && kind.Internal().InPlace()
 						if err := m.right(p); err != nil {
 							return err
 						}
@@ -260,7 +260,7 @@ func byHierarchy(t *testing.T, kinds []collective.Kind, scratch, most uint64) {
 							p.Root = (len(hosts) - 1 + 2*i) % len(hosts)
 						}
 						p.offsetIn, p.offsetOut = []uint64{0, 1, 4, 128}[i%4]+uint64(m.comm.Rank()%2*12), []uint64{16, 3, 0}[i%3]
-						p.InPlace = i%2 == 0 && kind.InPlace()
+						p.InPlace = i%2 == 0 && kind.Internal().InPlace()
 						if err := m.right(p); err != nil {
 							return err
 						}

@@ -57,12 +57,7 @@ func (c *Call) unit(t *traits) unit {
 	return u
 }
 
-// Compile compiles what some calls need and is not loaded, as many kernels at a time as there are processors, so
-// that [Runner.Prepare] finds it in the cache. It only saves time. It ends when the group fails.
-//
-// Errors: of an algorithm that is not the collective's, or a type that it does not
-// reduce, as for [devicecode.Compile], and the group's.
-func (r *Runner) Compile(ctx context.Context, calls []Call) error {
+func (r runnerInside) Compile(ctx context.Context, calls []Call) error {
 	if err := r.made("collective: compile"); err != nil {
 		return err
 	}
@@ -82,7 +77,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 		}
 		u := c.unit(a.about())
 		if a == throughSlots {
-			u = r.groups.unit(r)
+			u = r.groups.unit(r.Runner)
 		}
 		if !known[u.unitKey] && !r.loaded(u.unitKey) {
 			u.options = r.complete(u.options)

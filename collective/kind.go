@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/inside"
 )
 
 // Kind is one of the collectives. Data come in parts, all of one size: see
@@ -157,11 +158,15 @@ func (k Kind) String() string {
 	return k.spec().name
 }
 
+// Internal is for packages of this module.
+func (k Kind) Internal() inside.Kind { return kindInside{k} }
+
+type kindInside struct{ Kind }
+
 // Reduces reports whether elements are reduced, with an operation.
 func (k Kind) Reduces() bool { return k.spec().reduces }
 
-// InPlace reports whether the output may hold the input; see [Kind.InOffset].
-func (k Kind) InPlace() bool { return k.spec().inPlace }
+func (k kindInside) InPlace() bool { return k.spec().inPlace }
 
 // Rooted reports whether one rank is the root.
 func (k Kind) Rooted() bool { return k.spec().rooted }
@@ -188,9 +193,7 @@ func (k Kind) algorithm(name string) (algorithm, error) {
 	return all[i], nil
 }
 
-// ByHost reports whether an algorithm moves data through the host, which takes
-// channels for each pair of buffers.
-func (k Kind) ByHost(algorithm string) bool {
+func (k kindInside) ByHost(algorithm string) bool {
 	a, err := k.algorithm(algorithm)
 	_, here := a.(mapped)
 	return err == nil && !here
@@ -227,10 +230,7 @@ func (k Kind) Bus(ranks int) float64 {
 	return 0
 }
 
-// Sources returns what out part `part` of a rank is made of: in part `theirs` of
-// the ranks `from`, reduced if they are several. from is empty if the part is not
-// written.
-func (k Kind) Sources(rank, part, ranks, root int) (from []int, theirs int) {
+func (k kindInside) Sources(rank, part, ranks, root int) (from []int, theirs int) {
 	if k.spec().scattered {
 		theirs = rank
 	}
@@ -247,18 +247,14 @@ func (k Kind) Sources(rank, part, ranks, root int) (from []int, theirs int) {
 	return []int{(rank + ranks - 1) % ranks}, theirs // of SendReceive
 }
 
-// InOffset returns where a rank's input starts in its buffer, in parts: 0 but in
-// place, where both are in the output's buffer.
-func (k Kind) InOffset(rank int, inPlace bool) int {
+func (k kindInside) InOffset(rank int, inPlace bool) int {
 	if inPlace && k.spec().gathered {
 		return rank
 	}
 	return 0
 }
 
-// OutOffset returns where a rank's output starts in its buffer, in parts: 0 but in
-// place.
-func (k Kind) OutOffset(rank int, inPlace bool) int {
+func (k kindInside) OutOffset(rank int, inPlace bool) int {
 	if inPlace && k.spec().scattered {
 		return rank
 	}

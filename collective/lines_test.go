@@ -63,7 +63,7 @@ func TestLines(t *testing.T) {
 						return err
 					}
 					if inPlace {
-						in, err = out.Slice(uint64(kind.InOffset(rank, true)*count), uint64(ins*count))
+						in, err = out.Slice(uint64(kind.Internal().InOffset(rank, true)*count), uint64(ins*count))
 						if err != nil {
 							return err
 						}

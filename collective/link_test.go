@@ -114,7 +114,7 @@ func modelChooses(r *Runner) error {
 			return err
 		}
 		for _, call.Choice = range r.links.choices(AllReduce, 4<<shift, Choice{byModel, 32, 256}) {
-			if r.Fits(call) == nil {
+			if r.Internal().Fits(call) == nil {
 				break
 			}
 		}

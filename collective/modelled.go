@@ -132,7 +132,7 @@ func (l *linkRules) choices(k Kind, bytes uint64, grid Choice) (all []Choice) {
 			continue
 		}
 		blocks := grid.Blocks
-		if k.ByHost(name) && !a.about().shared {
+		if k.Internal().ByHost(name) && !a.about().shared {
 			blocks = min(blocks, ringBlocks)
 		}
 		all = append(all, Choice{name, blocks, min(grid.Threads, a.about().mostThreads())})

@@ -231,10 +231,10 @@ func (r *Runner) peers(c *Call) (in, out layout.PeerMemory) {
 		in = c.In.peers()
 	}
 	// InOffset and OutOffset of the first ranks give the offsets of all.
-	in.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.InOffset(1, c.InPlace)))
-	out.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.OutOffset(1, c.InPlace)))
+	in.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.Internal().InOffset(1, c.InPlace)))
+	out.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.Internal().OutOffset(1, c.InPlace)))
 	me := r.group.Rank
-	in.Set(uint64(me), c.input().Ptr()+gpu.Ptr(c.part()*uint64(c.Kind.InOffset(int(me), c.InPlace))))
-	out.Set(uint64(me), c.Out.Ptr()+gpu.Ptr(c.part()*uint64(c.Kind.OutOffset(int(me), c.InPlace))))
+	in.Set(uint64(me), c.input().Ptr()+gpu.Ptr(c.part()*uint64(c.Kind.Internal().InOffset(int(me), c.InPlace))))
+	out.Set(uint64(me), c.Out.Ptr()+gpu.Ptr(c.part()*uint64(c.Kind.Internal().OutOffset(int(me), c.InPlace))))
 	return in, out
 }

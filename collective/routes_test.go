@@ -56,7 +56,7 @@ func (c *routedChain) do(call *routedCall) {
 	ranks, part := c.comm.Size(), int(call.Count)
 	for rank := range ranks {
 		for i := range call.Kind.OutParts(ranks) {
-			if of, theirs := call.Kind.Sources(rank, i, ranks, call.Root); len(of) > 0 {
+			if of, theirs := call.Kind.Internal().Sources(rank, i, ranks, call.Root); len(of) > 0 {
 				copy(c.want[1-from][rank][i*part:], c.want[from][of[0]][theirs*part:][:part])
 			}
 		}

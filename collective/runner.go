@@ -125,7 +125,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 }
 
 // Internal is for packages of this module.
-func (r *Runner) Internal() inside.Runner { return runnerInside{r} }
+func (r *Runner) Internal() inside.Runner[Call] { return runnerInside{r} }
 
 type runnerInside struct{ *Runner }
 

@@ -228,7 +228,7 @@ func TestSmallInbox(t *testing.T) {
 						if err := comm.Synchronize(ctx, stream); err != nil {
 							return err
 						}
-						if from, _ := kind.Sources(comm.Rank(), 0, ranks, call.Root); from == nil {
+						if from, _ := kind.Internal().Sources(comm.Rank(), 0, ranks, call.Root); from == nil {
 							continue
 						}
 						first, got := 0, make([]float32, count)
@@ -266,7 +266,7 @@ func TestSeveralHosts(t *testing.T) {
 		for _, kind := range Kinds() {
 			for _, count := range []uint64{1, 10000, 1 << 30} {
 				choice, err := runner.Choose(Call{Kind: kind, Count: count})
-				if err != nil || !kind.ByHost(choice.Algorithm) {
+				if err != nil || !kind.Internal().ByHost(choice.Algorithm) {
 					return fmt.Errorf("%v of %d: %v, %v", kind, count, choice, err)
 				}
 			}

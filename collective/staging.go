@@ -46,7 +46,7 @@ func (r *Runner) sides(ctx context.Context, c *Call) (room uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if c.Kind.InPlace() {
+	if c.Kind.Internal().InPlace() {
 		c.InPlace, c.Out = true, all
 		return all.Size(), nil
 	}

@@ -149,7 +149,7 @@ func (a *anyCall) throughInput(at, bytes uint64) {
 func (a *anyCall) throughBoth(at, bytes uint64) {
 	c, rank := &a.call, a.r.comm.Rank()
 	in, out := c.holds(rank, a.r.comm.Size())
-	firstIn, firstOut := uint64(c.Kind.InOffset(rank, c.InPlace)), uint64(c.Kind.OutOffset(rank, c.InPlace))
+	firstIn, firstOut := uint64(c.Kind.Internal().InOffset(rank, c.InPlace)), uint64(c.Kind.Internal().OutOffset(rank, c.InPlace))
 	for part := range uint64(in) {
 		a.copyIn(c.input().Buffer, (firstIn+part)*bytes, part*c.part()+at, bytes)
 	}

@@ -334,12 +334,12 @@ func (c *anyCall) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 	}
 	if c.inBytes > 0 && c.outBytes > 0 && overlap(in.Ptr(), c.inBytes, out.Ptr(), c.outBytes) {
 		rank, part := c.r.comm.Rank(), c.call.part()
-		start := in.Ptr() + gpu.Ptr(part*uint64(c.call.Kind.OutOffset(rank, true)))
-		if c.call.Kind.InOffset(rank, true) > 0 {
-			start = in.Ptr() - gpu.Ptr(part*uint64(c.call.Kind.InOffset(rank, true)))
+		start := in.Ptr() + gpu.Ptr(part*uint64(c.call.Kind.Internal().OutOffset(rank, true)))
+		if c.call.Kind.Internal().InOffset(rank, true) > 0 {
+			start = in.Ptr() - gpu.Ptr(part*uint64(c.call.Kind.Internal().InOffset(rank, true)))
 		}
 		switch {
-		case !c.call.Kind.InPlace() && !c.call.Kind.Rooted():
+		case !c.call.Kind.Internal().InPlace() && !c.call.Kind.Rooted():
 			return c.r.invalidUse(c.op, "input and output overlap, and %v is never in place", c.call.Kind)
 		case out.Ptr() != start:
 			return c.r.invalidUse(c.op, "input and output overlap, and not as in a call in place")

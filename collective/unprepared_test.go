@@ -96,14 +96,14 @@ func (m *member) buffers(p *problem) (whole [2]*gpu.Buffer, in, out *gpu.Buffer,
 	if p.InPlace {
 		all := max(part*uint64(p.Kind.InParts(ranks)), outBytes)
 		content := bytes8(all)
-		copy(content[part*uint64(p.Kind.InOffset(rank, true)):], data)
+		copy(content[part*uint64(p.Kind.Internal().InOffset(rank, true)):], data)
 		if whole[1], err = place(p.offsetOut, all, content); err != nil {
 			return
 		}
-		if in, err = whole[1].Slice(guard+p.offsetOut+part*uint64(p.Kind.InOffset(rank, true)), uint64(len(data))); err != nil {
+		if in, err = whole[1].Slice(guard+p.offsetOut+part*uint64(p.Kind.Internal().InOffset(rank, true)), uint64(len(data))); err != nil {
 			return
 		}
-		out, err = whole[1].Slice(guard+p.offsetOut+part*uint64(p.Kind.OutOffset(rank, true)), outBytes)
+		out, err = whole[1].Slice(guard+p.offsetOut+part*uint64(p.Kind.Internal().OutOffset(rank, true)), outBytes)
 		return
 	}
 	if whole[0], err = place(p.offsetIn, uint64(len(data)), data); err != nil {
@@ -142,7 +142,7 @@ func (m *member) prepared(p *problem) (all [2][]byte, err error) {
 	if call.InPlace {
 		rank, part := m.comm.Rank(), p.Count*uint64(p.Type.Size())
 		size := part * uint64(p.Kind.Parts(m.comm.Size()))
-		start := out.Ptr() - gpu.Ptr(part*uint64(p.Kind.OutOffset(rank, true)))
+		start := out.Ptr() - gpu.Ptr(part*uint64(p.Kind.Internal().OutOffset(rank, true)))
 		if out, err = whole[1].Slice(uint64(start-whole[1].Ptr()), size); err != nil {
 			return all, err
 		}
@@ -308,7 +308,7 @@ func TestUnprepared(t *testing.T) {
 							}
 							p := &problem{Call: collective.Call{Kind: kind, Type: typ, Count: count, Root: (i + 1) % ranks}}
 							p.offsetIn, p.offsetOut = []uint64{4, 1, 128}[i]+uint64(m.comm.Rank()%2*12), []uint64{32, 3, 16}[i]
-							p.InPlace = i > 0 && kind.InPlace()
+							p.InPlace = i > 0 && kind.Internal().InPlace()
 							if err := m.compare(p); err != nil {
 								return err
 							}

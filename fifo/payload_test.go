@@ -24,10 +24,10 @@ func TestPayload(t *testing.T) {
 		t.Run(fmt.Sprintf("ring %d, %d bytes, %dx%d threads", c.size, c.payload, c.grid, c.block), func(t *testing.T) {
 			b := newBench(t, 2, patience)
 			ring := b.newRing(t, fifo.Options{Size: c.size, Payload: c.payload, Words: 4, Watch: devicecode.Watch{Status: b.status.Ptr(), Timeout: uint64(patience)}})
-			if ring.PayloadSize() != c.payload {
-				t.Fatalf("the ring takes %d bytes", ring.PayloadSize())
+			if ring.Internal().PayloadSize() != c.payload {
+				t.Fatalf("the ring takes %d bytes", ring.Internal().PayloadSize())
 			}
-			words, _ := ring.Words()
+			words, _ := ring.Internal().Words()
 			for i := range words {
 				words[i].Store(^uint64(0))
 			}

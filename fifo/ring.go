@@ -64,10 +64,10 @@ type Options struct {
 	Size int
 	// Words is the number of further 8-byte words of pinned memory,
 	// through which the goroutine that serves the ring reports to kernels; see
-	// [Ring.Words].
+	// what Internal returns.
 	Words int
 	// DeviceWords is the number of further 8-byte words of device memory; see
-	// [Ring.DeviceWords].
+	// what Internal returns.
 	DeviceWords int
 	// Payload is the number of bytes that a thread may send with a trigger; see
 	// [Ring.Payload]. 0 means none.
@@ -191,10 +191,7 @@ func (r *Ring) Device() *gpu.Device { return r.pinned.Device() }
 // Size returns the number of triggers that the ring holds.
 func (r *Ring) Size() int { return int(r.state.Size) }
 
-// Words returns the Options.Words further words as the host sees them, 0 at
-// first, and the address of the first as kernels see it. Nothing in this package
-// uses them. They are freed with the ring, which has none once it is closed.
-func (r *Ring) Words() ([]atomic.Uint64, gpu.Ptr) {
+func (r ringInside) Words() ([]atomic.Uint64, gpu.Ptr) {
 	r.closing.RLock()
 	defer r.closing.RUnlock()
 	if r.state.Entries == nil {
@@ -205,12 +202,9 @@ func (r *Ring) Words() ([]atomic.Uint64, gpu.Ptr) {
 	return unsafe.Slice(first, r.words), r.entries() + gpu.Ptr(offset)
 }
 
-// DeviceWords returns the address of the Options.DeviceWords further words in device
-// memory, 0 at first. Nothing in this package uses them. They are freed with the ring.
-func (r *Ring) DeviceWords() gpu.Ptr { return r.device.Ptr() + gpu.Ptr(stateBytes) }
+func (r ringInside) DeviceWords() gpu.Ptr { return r.device.Ptr() + gpu.Ptr(stateBytes) }
 
-// PayloadSize returns Options.Payload.
-func (r *Ring) PayloadSize() int { return int(r.state.Payload) }
+func (r ringInside) PayloadSize() int { return int(r.state.Payload) }
 
 // Payload returns the bytes that a thread sent with a trigger (pushWith of
 // <mscclgo/fifo.cuh>) which was polled at a position. They are valid until Pop
@@ -270,7 +264,7 @@ func (r *Ring) Pop(n int) error {
 }
 
 // Internal is for packages of this module.
-func (r *Ring) Internal() inside.Ring { return ringInside{r} }
+func (r *Ring) Internal() inside.Ring[gpu.Ptr] { return ringInside{r} }
 
 type ringInside struct{ *Ring }
 

@@ -250,7 +250,7 @@ func TestZeroOptions(t *testing.T) {
 func TestWords(t *testing.T) {
 	b := newBench(t, 2, patience)
 	ring := b.newRing(t, fifo.Options{Size: 2, Words: 3, Watch: devicecode.Watch{Status: b.status.Ptr()}})
-	words, first := ring.Words()
+	words, first := ring.Internal().Words()
 	if len(words) != 3 || first == 0 || words[2].Load() != 0 {
 		t.Fatalf("%d words at %#x", len(words), first)
 	}

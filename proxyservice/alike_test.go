@@ -49,7 +49,7 @@ func (b *bed) outcome(t testing.TB, x fifo.Trigger) outcome {
 			t.Fatal(err)
 		}
 	}
-	done, _ := b.service.ring.Words()
+	done, _ := b.service.ring.Internal().Words()
 	o.Flushed = done[0].Load() == position+1
 	o.Handled = b.handled - handled
 	o.Memory, o.Signals = read()

@@ -49,7 +49,7 @@ func TestServeAllocatesNothing(t *testing.T) {
 				if s.Triggers[x.Kind] != served || s.Waiting != 0 {
 					t.Errorf("%d of %d triggers are counted, %d wait", s.Triggers[x.Kind], served, s.Waiting)
 				}
-				if done, _ := b.service.ring.Words(); x.Kind&layout.PortFlush != 0 && x.Kind < fifo.FirstUserKind && done[0].Load() != served {
+				if done, _ := b.service.ring.Internal().Words(); x.Kind&layout.PortFlush != 0 && x.Kind < fifo.FirstUserKind && done[0].Load() != served {
 					t.Errorf("flushes are done up to %d of %d", done[0].Load(), served)
 				}
 			})

@@ -63,7 +63,7 @@ func TestManyFlushes(t *testing.T) {
 			}
 		}
 	}
-	words, _ := b.service.ring.Words()
+	words, _ := b.service.ring.Internal().Words()
 	eventually("all triggers are served", func() bool { return b.service.ring.Len() == 0 })
 	if inC, inGo := d.queue.Done(native.Mark), d.set.Load(); words[0].Load() != 0 || inC != 2*each || inGo != each {
 		t.Fatalf("flushes are done up to %d though all are held; C set %d marks and Go %d", words[0].Load(), inC, inGo)
@@ -91,7 +91,7 @@ func TestFlushBesideBusyRing(t *testing.T) {
 	for name, d := range map[string]connection.Driver{"mark of Go's": &idle{}, "mark of C's": &holding{queue: nativetest.NewQueue()}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, over(d))
-			words, _ := b.service.ring.Words()
+			words, _ := b.service.ring.Internal().Words()
 			if d, ok := d.(*holding); ok {
 				d.queue.Hold(true)
 				d.reached.Store(math.MaxInt64)

@@ -194,7 +194,7 @@ func busyQueue() *native.Queue {
 func (p *pool) tables(firstUser int, ports, memories []byte) (*loop, *oracle) {
 	l := newLoop(Options{Spin: 1, Sleep: 1}, firstUser)
 	o := &oracle{ring: p.ring.Internal().State(), firstUser: firstUser, connections: p.connections}
-	words, _ := p.ring.Words()
+	words, _ := p.ring.Internal().Words()
 	for i, c := range p.connections {
 		l.addConnection(c, &words[i], nil)
 	}

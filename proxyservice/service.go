@@ -164,7 +164,7 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 		semaphores: map[*semaphore.Host2Device]uint16{},
 		links:      map[*connection.Connection]*link{},
 	}
-	s.words, s.pinned = ring.Words()
+	s.words, s.pinned = ring.Internal().Words()
 	s.publish()
 	return s, nil
 }
@@ -310,7 +310,7 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 	l := s.tables.Load().ports[id].link
 	progress, queue := s.pinned+gpu.Ptr(8*progressWords*l.number), gpu.Ptr(0)
 	if l.limited() {
-		queue = s.ring.DeviceWords() + gpu.Ptr(8*queueWords*l.number)
+		queue = s.ring.Internal().DeviceWords() + gpu.Ptr(8*queueWords*l.number)
 	}
 	return channel.NewBasePortChannel(s.ring, sem, id, progress, queue, s.options.Direct), nil
 }

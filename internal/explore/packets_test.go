@@ -111,7 +111,7 @@ func checkPackets(call collective.Call, number, rank, ranks int, words []byte) e
 		return nil
 	}
 	for part := range kind.OutParts(ranks) {
-		from, theirs := kind.Sources(rank, part, ranks, call.Root)
+		from, theirs := kind.Internal().Sources(rank, part, ranks, call.Root)
 		for i := range packetCount {
 			want := uint32(0)
 			for _, source := range from {

@@ -55,9 +55,39 @@ type Kept[C any] interface {
 	Follow(comm C)
 }
 
-// Runner is the inside of a *collective.Runner.
-type Runner interface {
+// Runner is the inside of a *collective.Runner. C is collective.Call.
+type Runner[C any] interface {
 	// Agree is a step of a collective call: it fails on all ranks where one's part is wrong,
 	// there with that error and as ErrRemote on the others, and where their texts differ.
 	Agree(ctx context.Context, step, text string, wrong error) error
+	// Compile compiles what some calls need and is not loaded, as many kernels at a time as there are processors, so
+	// that Prepare finds it in the cache. It only saves time. It ends when the group fails.
+	//
+	// Errors: of an algorithm that is not the collective's, or a type that it does not
+	// reduce, as for devicecode.Compile, and the group's.
+	Compile(ctx context.Context, calls []C) error
+	// Fits returns why a call's algorithm cannot be used by these ranks at this size, or
+	// nil. Kernels reach the memory of one host's ranks only; and packets, where there
+	// are any, have to fit into the scratch (see the Inboxes of collective.cuh). Those of 128 bytes are for
+	// ranks of NVLink, and for emulated devices.
+	Fits(c C) error
+}
+
+// Kind is the inside of a collective.Kind.
+type Kind interface {
+	// ByHost reports whether an algorithm moves data through the host, which takes
+	// channels for each pair of buffers.
+	ByHost(algorithm string) bool
+	// InOffset returns where a rank's input starts in its buffer, in parts: 0 but in
+	// place, where both are in the output's buffer.
+	InOffset(rank int, inPlace bool) int
+	// OutOffset returns where a rank's output starts in its buffer, in parts: 0 but in
+	// place.
+	OutOffset(rank int, inPlace bool) int
+	// InPlace reports whether the output may hold the input; see InOffset.
+	InPlace() bool
+	// Sources returns what out part `part` of a rank is made of: in part `theirs` of
+	// the ranks `from`, reduced if they are several. from is empty if the part is not
+	// written.
+	Sources(rank, part, ranks, root int) (from []int, theirs int)
 }

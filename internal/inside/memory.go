@@ -2,6 +2,7 @@ package inside
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/native"
@@ -97,13 +98,22 @@ type Ethernet interface {
 	Lossy() (peer int, since time.Time)
 }
 
-// Ring is the inside of a *fifo.Ring.
-type Ring interface {
+// Ring is the inside of a *fifo.Ring. P is gpu.Ptr.
+type Ring[P any] interface {
 	// State returns the state of the ring to the thread in C that polls it.
 	State() *native.Ring
 	// Serve has closing the ring and its device be an error that names the server, until end is
 	// called. It fails if either is closed.
 	Serve(by string) (end func(), err error)
+	// Words returns the Options.Words further words as the host sees them, 0 at
+	// first, and the address of the first as kernels see it. Nothing in this package
+	// uses them. They are freed with the ring, which has none once it is closed.
+	Words() ([]atomic.Uint64, P)
+	// DeviceWords returns the address of the Options.DeviceWords further words in device
+	// memory, 0 at first. Nothing in this package uses them. They are freed with the ring.
+	DeviceWords() P
+	// PayloadSize returns Options.Payload.
+	PayloadSize() int
 }
 
 // Semaphore is the inside of a *semaphore.Host2Device: what threads in C need to signal it, and a port channel.

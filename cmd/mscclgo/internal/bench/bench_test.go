@@ -75,7 +75,7 @@ func everything(ctx context.Context, comm *communicator.Communicator, cfg Config
 		cfg.Type, cfg.Op, cfg.Offset, cfg.Graph, cfg.Root = typ.String(), ops[i%2].String(), offset, i%2 == 0, comm.Size()-1
 		for _, c := range collective.Kinds() {
 			cfg.Collectives, cfg.Sizes = []collective.Kind{c}, nil
-			if n != 2 && c.InPlace() {
+			if n != 2 && c.Internal().InPlace() {
 				cfg.Places = []string{"in"}
 			} else if n != 2 {
 				cfg.Places = []string{"out"}
@@ -130,7 +130,7 @@ func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Conf
 				return fmt.Errorf("%s: %w", c.String(), err)
 			}
 			for _, name := range c.Algorithms() {
-				if did := slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }); did != (c.ByHost(name) && name != "staged" && !(name == "ring" && ringRefuses[cfg.Type+" "+cfg.Op])) {
+				if did := slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }); did != (c.Internal().ByHost(name) && name != "staged" && !(name == "ring" && ringRefuses[cfg.Type+" "+cfg.Op])) {
 					return fmt.Errorf("%s by %s was done: %v", c.String(), name, did)
 				}
 			}

@@ -76,7 +76,7 @@ func (c *Config) Validate(ranks int) error {
 			return fmt.Errorf(`a place is "in" or "out", not %q`, place)
 		}
 	}
-	if !slices.Contains(c.Places, "out") && !slices.ContainsFunc(c.Collectives, collective.Kind.InPlace) {
+	if !slices.Contains(c.Places, "out") && !slices.ContainsFunc(c.Collectives, func(k collective.Kind) bool { return k.Internal().InPlace() }) {
 		return fmt.Errorf("%s is not done in place", c.Collectives[0])
 	}
 	for _, other := range c.Compare {

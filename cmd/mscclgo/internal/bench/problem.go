@@ -34,16 +34,16 @@ func (p *problem) buffers(in, out *gpu.Buffer) (i, o *gpu.Buffer, err error) {
 		in = out
 	}
 	part := p.part()
-	if i, err = in.Slice(part*uint64(p.collective.InOffset(p.rank, p.inPlace)), part*uint64(p.collective.InParts(p.ranks))); err != nil {
+	if i, err = in.Slice(part*uint64(p.collective.Internal().InOffset(p.rank, p.inPlace)), part*uint64(p.collective.InParts(p.ranks))); err != nil {
 		return nil, nil, err
 	}
-	o, err = out.Slice(part*uint64(p.collective.OutOffset(p.rank, p.inPlace)), part*uint64(p.collective.OutParts(p.ranks)))
+	o, err = out.Slice(part*uint64(p.collective.Internal().OutOffset(p.rank, p.inPlace)), part*uint64(p.collective.OutParts(p.ranks)))
 	return i, o, err
 }
 
 // outBytes returns the bytes of the output and, in place, of what lies before it.
 func (p *problem) outBytes() uint64 {
-	return p.part() * uint64(p.collective.OutParts(p.ranks)+p.collective.OutOffset(p.rank, p.inPlace))
+	return p.part() * uint64(p.collective.OutParts(p.ranks)+p.collective.Internal().OutOffset(p.rank, p.inPlace))
 }
 
 // alike reports whether all ranks' outputs must have the same bits: the outputs of an
@@ -100,7 +100,7 @@ func (r *referee) fill(ctx context.Context, p *problem, in, out *gpu.Buffer, see
 		in = out
 	}
 	for part := range p.collective.InParts(p.ranks) {
-		at := p.part() * uint64(part+p.collective.InOffset(p.rank, p.inPlace))
+		at := p.part() * uint64(part+p.collective.Internal().InOffset(p.rank, p.inPlace))
 		if err := r.checker.Fill(r.stream, in, at, p.count, seedOf(seed, p.rank, part)); err != nil {
 			return err
 		}
@@ -112,9 +112,9 @@ func (r *referee) fill(ctx context.Context, p *problem, in, out *gpu.Buffer, see
 // number of bytes written after the output. sum is a checksum of the output.
 // roundings bounds how often a reduced element was rounded.
 func (r *referee) check(ctx context.Context, p *problem, out *gpu.Buffer, seed uint64, roundings int) (wrong int, sum uint64, err error) {
-	offset := p.collective.OutOffset(p.rank, p.inPlace)
+	offset := p.collective.Internal().OutOffset(p.rank, p.inPlace)
 	for part := range p.collective.OutParts(p.ranks) {
-		ranks, theirs := p.collective.Sources(p.rank, part, p.ranks, p.root)
+		ranks, theirs := p.collective.Internal().Sources(p.rank, part, p.ranks, p.root)
 		seeds := make([]uint64, len(ranks))
 		for k, rank := range ranks {
 			seeds[k] = seedOf(seed, rank, theirs)

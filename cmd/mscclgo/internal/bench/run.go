@@ -144,7 +144,7 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	if err != nil {
 		return b, err
 	}
-	if err := together(ctx, comm, b.runner.Compile(ctx, calls)); err != nil {
+	if err := together(ctx, comm, b.runner.Internal().Compile(ctx, calls)); err != nil {
 		return b, err
 	}
 	if b.stream, err = comm.Device().NewStream(); err != nil {
@@ -265,7 +265,7 @@ func (b *bench) collective(ctx context.Context, c collective.Kind) (results []Re
 		}
 	}
 	for _, place := range b.cfg.Places {
-		if place == "in" && !c.InPlace() {
+		if place == "in" && !c.Internal().InPlace() {
 			continue
 		}
 		found, err := b.table(ctx, c, place)
@@ -448,7 +448,7 @@ const (
 
 // choices returns what is to be measured at a size.
 func (b *bench) choices(p *problem) ([]collective.Choice, error) {
-	fits := func(c collective.Choice) bool { return b.runner.Fits(b.own(c).call(p)) == nil }
+	fits := func(c collective.Choice) bool { return b.runner.Internal().Fits(b.own(c).call(p)) == nil }
 	var choices []collective.Choice
 	add := func(c collective.Choice) {
 		if b.cfg.Blocks != 0 {

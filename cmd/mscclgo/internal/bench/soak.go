@@ -179,13 +179,13 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *collective
 			slot: s, seed: random.Uint64(), unprepared: random.IntN(4) == 0,
 			p: problem{
 				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: op,
-				count: count, inPlace: c.InPlace() && random.IntN(2) == 1,
+				count: count, inPlace: c.Internal().InPlace() && random.IntN(2) == 1,
 			},
 			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: collective.Choice{
 				Algorithm: c.Algorithms()[random.IntN(len(c.Algorithms()))], Blocks: 1 + random.IntN(16), Threads: 32 << random.IntN(3),
 			}},
 		}
-		if runner.Fits(k.o.call(&k.p)) == nil && (byHost || !c.ByHost(k.o.choice.Algorithm)) {
+		if runner.Internal().Fits(k.o.call(&k.p)) == nil && (byHost || !c.Internal().ByHost(k.o.choice.Algorithm)) {
 			return k
 		}
 	}
@@ -197,7 +197,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 	for i, k := range batch {
 		calls[i] = k.o.call(&k.p)
 	}
-	if err := together(ctx, comm, batch[0].o.runner.Compile(ctx, calls)); err != nil {
+	if err := together(ctx, comm, batch[0].o.runner.Internal().Compile(ctx, calls)); err != nil {
 		return err
 	}
 	launches := make([]func(*gpu.Stream) error, len(batch))

@@ -102,7 +102,7 @@ func (f Fabric) Time(k collective.Kind, name string, bytes uint64) (time.Duratio
 // is not in the model.
 func (f Fabric) least(k collective.Kind, bytes uint64, fits func(string) bool) (best string, least time.Duration, ok bool) {
 	for _, name := range k.Algorithms() {
-		if f.Hosts == 1 && k.ByHost(name) || !fits(name) {
+		if f.Hosts == 1 && k.Internal().ByHost(name) || !fits(name) {
 			continue
 		}
 		if t, possible := f.Time(k, name, bytes); possible && (!ok || t < least) {

@@ -97,7 +97,7 @@ func sampleOf(f Fabric, k collective.Kind) *sample {
 		var off []float64
 		for _, name := range k.Algorithms() {
 			t, ok := f.Time(k, name, size)
-			if !ok || f.Hosts == 1 && k.ByHost(name) {
+			if !ok || f.Hosts == 1 && k.Internal().ByHost(name) {
 				t = math.MaxInt64
 			}
 			off = append(off, float64(t))

@@ -170,9 +170,9 @@ func (k *trial) wrong(all []byte, rank, ranks int) (wrong int) {
 		wrong += touched(edge)
 	}
 	for p := range k.kind.OutParts(ranks) {
-		at := (p + k.kind.OutOffset(rank, k.inPlace)) * k.part()
+		at := (p + k.kind.Internal().OutOffset(rank, k.inPlace)) * k.part()
 		got := body[at:][:k.part()]
-		switch from, theirs := k.kind.Sources(rank, p, ranks, k.root); {
+		switch from, theirs := k.kind.Internal().Sources(rank, p, ranks, k.root); {
 		case len(from) == 0:
 			if !k.inPlace {
 				wrong += touched(got)
@@ -228,7 +228,7 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 		return err
 	}
 	k.count = amount(random, t.most/uint64(k.kind.Parts(ranks)*k.typ.Size()))
-	k.inPlace = k.kind.InPlace() && random.IntN(3) == 0
+	k.inPlace = k.kind.Internal().InPlace() && random.IntN(3) == 0
 	k.seeds = func(rank, part int) uint64 { return t.seed + uint64(step)<<32 + uint64(rank)<<16 + uint64(part) }
 	way, graph, twice := random.IntN(ways), random.IntN(3) == 0, random.IntN(2) == 0 && !k.inPlace
 	inPlace, outPlace, skew := random.IntN(places), random.IntN(places), random.IntN(guard)
@@ -253,15 +253,15 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 	if way == prepared {
 		at = uint64(outPlace * outPlace * 3)
 	}
-	size := max(k.kind.OutParts(ranks)+k.kind.OutOffset(me, k.inPlace), 1) * k.part()
+	size := max(k.kind.OutParts(ranks)+k.kind.Internal().OutOffset(me, k.inPlace), 1) * k.part()
 	if k.inPlace {
-		size = max(size, (k.kind.InParts(ranks)+k.kind.InOffset(me, true))*k.part())
+		size = max(size, (k.kind.InParts(ranks)+k.kind.Internal().InOffset(me, true))*k.part())
 	}
 	all := poisoned(size + 2*guard)
 	in, inAt, inBuffer := make([]byte, k.kind.InParts(ranks)*k.part()), uint64(guard+inPlace*inPlace*3), t.in
 	if k.inPlace {
-		in = all[guard+k.kind.InOffset(me, true)*k.part():][:len(in)]
-		inAt, inBuffer = at+guard+uint64(k.kind.InOffset(me, true)*k.part()), t.out
+		in = all[guard+k.kind.Internal().InOffset(me, true)*k.part():][:len(in)]
+		inAt, inBuffer = at+guard+uint64(k.kind.Internal().InOffset(me, true)*k.part()), t.out
 	}
 	for p := range k.kind.InParts(ranks) {
 		w.pauses.alone(func() { k.elements.Fill(in[p*k.part():][:k.part()], k.seeds(me, p)) })
@@ -302,7 +302,7 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 		}
 		parts := count * uint64(k.typ.Size())
 		from, errIn := inBuffer.Slice(inAt, uint64(k.kind.InParts(ranks))*parts)
-		to, errOut := t.out.Slice(at+guard+uint64(k.kind.OutOffset(me, k.inPlace)*k.part()), uint64(k.kind.OutParts(ranks))*parts)
+		to, errOut := t.out.Slice(at+guard+uint64(k.kind.Internal().OutOffset(me, k.inPlace)*k.part()), uint64(k.kind.OutParts(ranks))*parts)
 		if err := errors.Join(errIn, errOut); err != nil {
 			return err
 		}
@@ -324,7 +324,7 @@ func (t *team) choice(k *trial, random *rand.Rand) collective.Choice {
 	names := k.algorithms()
 	choice := collective.Choice{Algorithm: names[random.IntN(len(names))], Blocks: 1 + random.IntN(8), Threads: 32 << random.IntN(4)}
 	c := collective.Call{Kind: k.kind, Type: k.typ, Op: k.op, Count: k.count, Root: k.root, Choice: choice}
-	if random.IntN(4) == 0 || t.runner.Fits(c) != nil {
+	if random.IntN(4) == 0 || t.runner.Internal().Fits(c) != nil {
 		return collective.Choice{}
 	}
 	return choice

@@ -13,10 +13,10 @@ import (
 // the kind's parts alone, for sums of whole numbers, in which the order does not matter.
 func result(t *testing.T, k *trial, rank, ranks int) []byte {
 	t.Helper()
-	all := poisoned((k.kind.OutParts(ranks)+k.kind.OutOffset(rank, k.inPlace))*k.part() + 2*guard)
+	all := poisoned((k.kind.OutParts(ranks)+k.kind.Internal().OutOffset(rank, k.inPlace))*k.part() + 2*guard)
 	for p := range k.kind.OutParts(ranks) {
-		from, theirs := k.kind.Sources(rank, p, ranks, k.root)
-		out := all[guard+(p+k.kind.OutOffset(rank, k.inPlace))*k.part():][:k.part()]
+		from, theirs := k.kind.Internal().Sources(rank, p, ranks, k.root)
+		out := all[guard+(p+k.kind.Internal().OutOffset(rank, k.inPlace))*k.part():][:k.part()]
 		for i, r := range from {
 			in := make([]byte, len(out))
 			k.elements.Fill(in, k.seeds(r, theirs))

@@ -141,7 +141,7 @@ func (f *filling) compile(ctx context.Context, runner *collective.Runner, arch s
 		}
 		for _, name := range c.kind.Algorithms() {
 			one := collective.Call{Kind: c.kind, Type: c.typ, Op: c.op, Count: 1, Choice: collective.Choice{Algorithm: name}}
-			if runner.Fits(one) == nil { // not all reduce all elements
+			if runner.Internal().Fits(one) == nil { // not all reduce all elements
 				all = append(all, one)
 			}
 		}
@@ -154,7 +154,7 @@ func (f *filling) compile(ctx context.Context, runner *collective.Runner, arch s
 		}
 		ours <- err
 	}()
-	return errors.Join(runner.Compile(ctx, all), <-ours)
+	return errors.Join(runner.Internal().Compile(ctx, all), <-ours)
 }
 
 // fillHosts compiles what groups on several hosts have of their own.
