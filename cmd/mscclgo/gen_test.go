@@ -55,6 +55,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -82,7 +83,7 @@ func main() {
 	bits := math.Float32bits(4)
 	either := Either{byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)}
 	peers := devicecode.PeerMemory{}
-	peers.Ranks[3] = seven.Ptr()
+	*(*gpu.Ptr)(unsafe.Add(unsafe.Pointer(&peers), 3*8)) = seven.Ptr() // ranks[3]
 	check(k.Structs(s, one, out.Ptr(), args, either, Derived{5, 0, 0, 0, 6, 0, 0, 0}, Bits{3 | 2<<3}, 0x3c00, peers))
 	fmt.Println(value())
 	check(k.Flagged(s, one, out, 200))
