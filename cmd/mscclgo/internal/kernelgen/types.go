@@ -80,7 +80,7 @@ func (ts *types) structure(t signature.Type) string {
 	if strings.HasPrefix(t.Name, "__") && len(t.Fields) == 1 && t.Fields[0].Type.Size == t.Size && t.Fields[0].Type.Kind == signature.Uint {
 		return ts.name(t.Fields[0].Type)
 	}
-	if mirror, ok := handles[t.Name]; ok && sameLayout(t, reflect.TypeOf(mirror)) {
+	if mirror, ok := handles[t.Name]; ok && sameLayout(t, fieldsOf(reflect.TypeOf(mirror))) {
 		return reflect.TypeOf(mirror).String()
 	}
 	key := fmt.Sprintf("%+v", t)
@@ -163,6 +163,14 @@ func alignment(t signature.Type) uint32 {
 		return most
 	}
 	return 1
+}
+
+// fieldsOf returns the type that has the fields of a handle: what its Internal returns.
+func fieldsOf(handle reflect.Type) reflect.Type {
+	if m, ok := handle.MethodByName("Internal"); ok {
+		return m.Type.Out(0)
+	}
+	return handle
 }
 
 // sameLayout reports whether a type of Go has the members of one of C++ where that has them.
