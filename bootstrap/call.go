@@ -235,7 +235,7 @@ func (c *call) verdict(err error) error {
 	left := c.state.left
 	b.calls.mu.Unlock()
 	switch {
-	case left != nil && c.outer.Err() == nil && !b.hasLeft(left.Rank) && (errors.Is(err, context.Canceled) || b.failedBy(left.Rank)):
+	case left != nil && c.outer.Err() == nil && !b.Internal().Left(left.Rank) && (errors.Is(err, context.Canceled) || b.failedBy(left.Rank)):
 		// Also if the group has failed since, because that rank ended with its call.
 		b.awaitNews(c)
 		return c.leftBy(left)
@@ -289,9 +289,7 @@ func (b *Bootstrap) failedBy(rank int) bool {
 	return b.failure != nil && b.failure.Culprit() == rank
 }
 
-// hasLeft reports whether a rank has left the group in good order, as far as this one knows:
-// it has closed its Bootstrap. It is false for a rank outside the group.
-func (b *Bootstrap) hasLeft(rank int) bool {
+func (b insideBootstrap) Left(rank int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return rank >= 0 && rank < b.size && b.peers[rank].left

@@ -66,7 +66,7 @@ func newFailure(c *Communicator) (*failure, error) {
 	clear(c.status.Bytes()) // all kernels that looked there have ended
 	f := &failure{boot: c.boot, status: c.status, stop: make(chan struct{}), done: make(chan struct{})}
 	f.observer = newObserver(c.Rank(), c.Size(), time.Now, c.options.branch, observed{
-		timeout: c.options.Timeout, heartbeat: c.options.HeartbeatTimeout, deadlocks: c.options.FindDeadlocks, boot: c.boot, dev: c.dev,
+		timeout: c.options.Timeout, heartbeat: c.options.HeartbeatTimeout, deadlocks: c.options.FindDeadlocks, boot: c.boot, left: c.boot.Internal().Left, dev: c.dev,
 		launches: c.launches, calls: &c.calls, nameOf: c.nameOf, lossy: c.lossyLinks, delay: f.putOff, fail: f.fail,
 	})
 	f.observer.still.group = uint64(c.status.Ptr())

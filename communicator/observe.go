@@ -60,9 +60,10 @@ type observer struct {
 
 // observed is what an observer knows its rank by.
 type observed struct {
-	timeout, heartbeat time.Duration                    // as in Options
-	deadlocks          bool                             // Options.FindDeadlocks
-	boot               fullBootstrap                    // perhaps a leaver
+	timeout, heartbeat time.Duration // as in Options
+	deadlocks          bool          // Options.FindDeadlocks
+	boot               fullBootstrap
+	left               func(rank int) bool              // of the bootstrap, which closes when what was queued for peers has arrived
 	dev                *gpu.Device                      // or nil
 	launches           inside.LaunchGroup               // the group's
 	calls              *atomic.Pointer[watch.Calls]     // see Communicator.calls
@@ -241,11 +242,6 @@ func (o *observer) readNotes(notes *deviceNotes, now time.Time) {
 	maps.DeleteFunc(o.waits, func(_ uint64, w *deviceWait) bool { return !w.timedOut && now.Sub(w.seen) > noteFresh })
 }
 
-// leaver is a Bootstrap that knows which ranks have left. A communicator that owns its
-// bootstrap closes that last, when no memory of peers is mapped any more and what was queued
-// for them has arrived.
-type leaver interface{ Left(rank int) bool }
-
 const (
 	// endlessAfter and endlessMoves are for how long, and how many notes, a wait goes on
 	// after its peer has left until that is proved: a note may be of a wait that has just
@@ -257,14 +253,10 @@ const (
 // endless returns the verdict of a wait of this rank's kernels for a rank that has left: no
 // signal of that rank can come. The caller holds mu.
 func (o *observer) endless(now time.Time) (watch.Verdict, bool) {
-	boot, ok := o.boot.(leaver)
-	if !ok {
-		return watch.Verdict{}, false
-	}
 	for what, known := range o.waits {
 		w := o.noted(what, known)
 		switch {
-		case w.Kind == watch.Ring || w.Ended || !boot.Left(w.Peer):
+		case w.Kind == watch.Ring || w.Ended || !o.left(w.Peer):
 		case known.endless.IsZero():
 			known.endless, known.after = now, known.moves
 		case now.Sub(known.endless) >= endlessAfter && known.moves >= known.after+endlessMoves:
@@ -510,8 +502,7 @@ func (o *observer) suspects() bool {
 
 // hasLeft reports whether a rank has left. The caller holds mu.
 func (o *observer) hasLeft(rank int) bool {
-	boot, ok := o.boot.(leaver)
-	return o.lives[rank].beat == watch.Gone || ok && boot.Left(rank)
+	return o.lives[rank].beat == watch.Gone || o.left(rank)
 }
 
 // relayed reports whether what a rank of another host does comes here: by way of leaders, which have not left.

@@ -52,7 +52,7 @@ func observedBy(boot fullBootstrap, heartbeat time.Duration) observed {
 	return observed{
 		timeout: time.Hour, heartbeat: heartbeat, boot: boot, calls: new(atomic.Pointer[watch.Calls]),
 		nameOf: func(uint32) channelName { return channelName{} }, lossy: func(time.Time) []watch.Wait { return nil },
-		delay: func(time.Duration) {}, fail: func(error) {},
+		delay: func(time.Duration) {}, fail: func(error) {}, left: func(int) bool { return false },
 	}
 }
 
@@ -226,7 +226,7 @@ func TestSuspects(t *testing.T) {
 	relays(time.Second)
 	suspected("once it is heard again", false)
 	for _, o := range all[1:] {
-		o.boot = departed{o.boot, 0}
+		o.left = func(rank int) bool { return rank == 0 }
 		o.forget(0)
 	}
 	ticks(clock, time.Minute, all...)
@@ -266,14 +266,6 @@ func TestMute(t *testing.T) {
 	*clock = clock.Add(time.Minute)
 	mute("long after rank 0 has looked", false, false, true, true)
 }
-
-// departed is a bootstrap that one rank has left.
-type departed struct {
-	fullBootstrap
-	rank int
-}
-
-func (d departed) Left(rank int) bool { return rank == d.rank }
 
 // TestStoppedWhileThisRankDoesNotRun has rank 1 stop, and rank 0 get no CPU for a while: it counts on
 // from what it had counted before. Where neither ran, as of a job that a shell has stopped, it begins there too.

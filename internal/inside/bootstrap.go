@@ -17,6 +17,9 @@ type Bootstrap[R any] interface {
 	// NewRendezvous opens the rendezvous of a new group as the function of that name does, at
 	// the address at which this rank's peers dial it.
 	NewRendezvous() (R, error)
+	// Left reports whether a rank has left the group in good order, as far as this one knows: it has closed its
+	// Bootstrap. It is false for a rank outside the group.
+	Left(rank int) bool
 	// AskDead has Close ask dead, too, whether a rank is known to have failed, or to give no sign of life, by
 	// other means than this group's, such as another group of the same processes: it does not wait until that
 	// rank has read the news. dead must not block.
