@@ -27,6 +27,9 @@ func TestConnection(t *testing.T) {
 		if testing.Short() && o.QueuePairs != 2 {
 			continue // each takes minutes in a virtual machine
 		}
+		if soft {
+			o.AckTimeout = 4 * ackUnit << 14 // both ends may get no processor for longer than a network is silent
+		}
 		t.Run(fmt.Sprintf("%d queue pairs, no atomics %v, depth %d", o.QueuePairs, o.NoAtomics, o.Depth), func(t *testing.T) {
 			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
 				a, b := newPair(t, o)
