@@ -18,9 +18,6 @@ constexpr bool kGathered =
     kMove == AllGather || kMove == AllToAll || kMove == Gather;  // the output one of each
 constexpr bool kFromRoot = kMove == Scatter || kMove == Broadcast;
 constexpr bool kAll = kMove == AllGather || kMove == AllToAll;  // every rank receives from all others
-// The root's own part is copied once its packets and its flags of the barrier are under way. A thread's
-// instructions are issued in order, so both would wait for the part otherwise.
-constexpr bool kOwnLast = kMove == Gather || kMove == Scatter;
 
 // Packets: one trip. An inbox must hold a piece. Inboxes take turns, for which all ranks must have begun the
 // call when one ends it. So a rank waits for packets of all others, or for a barrier. The barrier costs no
@@ -51,25 +48,24 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
     if constexpr (kScattered) {
       return kAll || sends ? inboxes.loadEach(packing, partsOf(i)) : Pieces{};
     } else {
-      return (!kFromRoot && !kOwnLast) || sends ? packing.load({in, i}) : Piece<Packet>{};
+      return !kFromRoot || sends ? packing.load({in, i}) : Piece<Packet>{};
     }
   };
   using Data = decltype(load(0u));  // NVRTC takes a generic lambda for a function of the host
   auto send = [&](uint32_t i, const Data& data) {
     if constexpr (kScattered) {
       if (sends) inboxes.sendEach(i, packing, partsOf(i), data);
-      if (keeps && !kOwnLast) packing.store({place, i}, packing.load({own, i}));
+      if (keeps) packing.store({place, i}, packing.load({own, i}));
     } else {
       if constexpr (kMove == AllGather || kMove == Broadcast) {
         if (sends) inboxes.sendToAll(i, data);
       } else {
         if (sends) inboxes.send(to, i, data);
       }
-      if (keeps && !kOwnLast) packing.store({place, i}, data);
+      if (keeps) packing.store({place, i}, data);
     }
   };
   auto receive = [&](uint32_t i) {
-    if (keeps && kOwnLast) packing.store({place, i}, packing.load({own, i}));
     if (!receives) return true;
     if constexpr (kGathered) {
       return inboxes.receiveEach(i, packing, [&](uint32_t rank) {
