@@ -8,8 +8,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
-// TestReport checks which failures a rank reports to its launcher: those that it noticed itself, and of a
-// group that does not form those of which another rank is the cause.
+// TestReport checks which failures a rank reports to its launcher: the failures that it noticed itself, and of
+// a group that does not form the failures of which another rank is the cause.
 func TestReport(t *testing.T) {
 	const self, other = 1, 2
 	b := group(t, 3)[self]

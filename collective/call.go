@@ -19,7 +19,8 @@ type Call struct {
 	Op    Op     // of a collective that reduces
 	Count uint64 // elements of a part; see [Kind.InParts]
 	Root  int    // of a collective that has one
-	// In and Out are the data. In place, all are in Out; as of a rank of an all-gather.
+	// In and Out are the data. In place, Out holds both: the input of an all-gather is this rank's part of
+	// Out, the result of a reduce-scatter takes the place of its part, and others have both at the same place.
 	In, Out *Memory
 	InPlace bool
 	// Choice is how the collective is done. The zero value leaves it to the tuning.

@@ -38,9 +38,9 @@ func (c *conn) sendAck(n uint64) error {
 	return err
 }
 
-// Tell sends a frame on the control socket; see message.Half. A peer that was told of the end still finds the sockets:
-// they are closed once it knows, and one that refuses a frame waits here for the peer to hang up, so that data that
-// are not read do not reset them before.
+// Tell sends a frame on the control socket; see message.Half. The sockets stay open until the peer
+// knows of the end. A connection that refuses a frame waits here for the peer to hang up: closing sockets with unread data
+// would reset them, and the peer might never read why.
 func (c *conn) Tell(f *message.Frame, within time.Duration) error {
 	if f.Kind != message.Gone { // before the lock: its holder may wait for a peer that reads nothing
 		c.control.SetWriteDeadline(time.Now().Add(within))
