@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
 // blameRank is one of three ranks. Rank 2 stays until it is ended. Rank 1 waits for it in
@@ -67,6 +70,47 @@ func againRank() {
 		os.Exit(3)
 	}
 	time.Sleep(time.Minute)
+}
+
+// lateRank is one of three ranks. Rank 1 exits with 3, and rank 0 blames rank 2 once the launcher ends it.
+func lateRank() {
+	env, err := bootstrap.FromEnv(os.LookupEnv)
+	if err != nil {
+		panic(err)
+	}
+	asked := make(chan os.Signal, 1)
+	if env.Options.Rank == 0 {
+		signal.Notify(asked, syscall.SIGTERM)
+	}
+	boot, err := bootstrap.Connect(context.Background(), env.Options)
+	if err != nil {
+		panic(err)
+	}
+	boot.Close() // so that rank 1's end makes no report
+	switch env.Options.Rank {
+	case 0:
+		<-asked
+		watch.Send(watch.Report{Group: boot.Group(), Rank: 2, Text: "its process has ended"})
+		os.Exit(4)
+	case 1:
+		os.Exit(3)
+	}
+	time.Sleep(time.Minute)
+}
+
+// TestLateReport checks that the launcher does not blame a rank that it has ended itself: a peer may
+// notice that end before the first one.
+func TestLateReport(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=late"}, Stdout: &out, Stderr: &out})
+	var e *mscclgo.Error
+	if code != 3 || !errors.As(err, &e) || e.Rank != 1 {
+		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, err, &out)
+	}
 }
 
 // TestCulpritAgain checks that the launcher does not take what made the first group of its

@@ -24,6 +24,7 @@ type job struct {
 	grace time.Duration
 	guard *deathwatch.Watch // of the ranks' process groups
 	meet  *bootstrap.Rendezvous
+	told  *watch.Listener // of why the group failed
 
 	log     *slog.Logger
 	looked  time.Time     // when the ranks were looked at last
@@ -31,6 +32,7 @@ type job struct {
 	stopped *watch.Report // of one because of which the group did not form
 
 	cause     *end             // the rank that failed first
+	report    *watch.Report    // why the group had failed by then, if it had
 	cancelled bool             // the context ended first
 	sent      syscall.Signal   // the last to end the ranks: 0, SIGTERM, SIGKILL
 	expired   <-chan time.Time // the grace after SIGTERM
@@ -70,6 +72,9 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 			j.meet.Internal().Ended(e.rank, e.how)
 			if e.code != 0 && j.sent == 0 {
 				j.cause = &e
+				if r, ok := j.told.First(); ok { // later ones may blame a rank that is about to be ended
+					j.report = &r
+				}
 				j.escalate()
 			}
 			looking.Reset(lookInterval)
@@ -178,12 +183,15 @@ func (j *job) drain() (err error) {
 	return err
 }
 
-// failure returns the error of a run in which a rank failed. The ranks blame the culprit
-// for that, with a reason.
-func (j *job) failure(op string, culprit int, reason string) error {
-	text := j.cause.how
-	if culprit != j.cause.rank {
-		text = fmt.Sprintf("%s; rank %d then %s", reason, j.cause.rank, j.cause.how)
+// failure returns the error of a run in which a rank failed. It names the rank that the others blame for that.
+func (j *job) failure(op string) error {
+	report := j.report
+	if j.stopped != nil && (report == nil || report.Rank == j.stopped.Rank) {
+		report = j.stopped
+	}
+	culprit, text := j.cause.rank, j.cause.how
+	if report != nil && int(report.Rank) < len(j.ranks) && int(report.Rank) != culprit {
+		culprit, text = int(report.Rank), fmt.Sprintf("%s; rank %d then %s", report.Text, j.cause.rank, j.cause.how)
 	}
 	if others := j.others(); len(others) > 0 {
 		text += "; of the others, " + listEnds(others)

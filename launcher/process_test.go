@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 		blameRank(os.Args[1])
 	case "again":
 		againRank()
+	case "late":
+		lateRank()
 	case "leaves": // rank 1 ends well and does not come
 		if os.Getenv("RANK") == "1" {
 			os.Exit(0)

@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		o.Logger.Debug("launcher: no shell watches over the ranks", "why", err)
 	}
 	defer guard.Close()
-	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard, meet: rendezvous, log: o.Logger, stops: map[int]*halt{}}
+	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard, meet: rendezvous, told: reports, log: o.Logger, stops: map[int]*halt{}}
 	startErr := j.start(o, rendezvous.ID().String(), reports.Name())
 	if startErr != nil {
 		j.escalate()
@@ -93,15 +93,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	case outputErr != nil:
 		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "write the ranks' output: %w", outputErr)
 	case j.cause != nil:
-		report, reported := reports.First()
-		switch {
-		case j.stopped != nil && (!reported || report.Rank == j.stopped.Rank):
-			report = *j.stopped
-		case reported && report.Rank < uint32(o.Ranks):
-		default:
-			report = watch.Report{Rank: uint32(j.cause.rank)}
-		}
-		return j.cause.code, j.failure(op, int(report.Rank), report.Text)
+		return j.cause.code, j.failure(op)
 	case j.cancelled:
 		return exitFailed, mscclgo.FromContext(ctx, op, "all ranks were ended: "+listEnds(j.ended))
 	}
