@@ -61,7 +61,7 @@ MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t
   auto partsOf = [&](uint32_t i) {
     return [=](uint32_t to) { return Place<const uint8_t>{in, to * shard + i}; };
   };
-  auto load = [&](uint32_t i) { return inboxes.loadEach(packing, partsOf(i)); };
+  auto load = [&](uint32_t i) { return inboxes.loadEach(packing, partsOf(i), i < shard); };
   auto send = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
     inboxes.sendEach(i, packing, partsOf(i), pieces);
   };
