@@ -28,10 +28,11 @@ func commandLine(ctx context.Context, t *testing.T) string {
 
 // TestAlgorithms runs all algorithms of all collectives under the finder, with two and four
 // ranks: where they map each other's memory, and over each transport that a machine has by itself.
-// A short run has two ranks and one size over the transports, and four where memory is mapped. Then it runs the
-// algorithms for several hosts, on two hosts of two ranks, and on hosts of which some ranks have no twins.
+// A short run has two ranks and one size over the transports, and four where memory is mapped. Then it runs all in
+// place and not, where ranks' parts differ and with elements in the middle of a word; a short run some of these. Then
+// it runs the algorithms for several hosts, on two hosts of two ranks, and on hosts of which some ranks have no twins.
 func TestAlgorithms(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	program := commandLine(ctx, t)
 	bench := []string{program, "bench", "-blocks", "4", "-threads", "96", "-scratch", "4M", "-graph=false", "-replays", "1", "-rounds", "1"}
@@ -40,7 +41,7 @@ func TestAlgorithms(t *testing.T) {
 			[]string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "gather", "scatter"})...)
 		cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu", "MSCCLGO_TRANSPORTS="+transports)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s ranks by %q: %v\n%s", ranks, transports, err, out)
+			t.Errorf("%s ranks by %q, %q: %v\n%s", ranks, transports, args, err, out)
 		}
 	}
 	for _, transports := range []string{"", "ethernet", "shm"} {
@@ -52,6 +53,17 @@ func TestAlgorithms(t *testing.T) {
 				c.first = c.last
 			}
 			run(c.ranks, transports, append(bench, "-algo", "all", "-b", c.first, "-e", c.last, "-f", "32", "-iters", "1", "send-receive")...)
+		}
+	}
+	for _, ranks := range []string{"2", "3", "4"} {
+		for _, odd := range []struct{ kind, size string }{{"f16", "16400"}, {"u8", "16411"}, {"f32", "50004"}} {
+			places := "in,out"
+			if testing.Short() {
+				places = "in"
+			}
+			if !testing.Short() || ranks == "2" && odd.kind == "f16" {
+				run(ranks, "", append(bench, "-algo", "all", "-place", places, "-d", odd.kind, "-b", odd.size, "-e", odd.size, "-iters", "1", "send-receive")...)
+			}
 		}
 	}
 	for _, ranks := range []string{"4", "5"} {
