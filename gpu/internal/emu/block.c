@@ -116,6 +116,12 @@ struct block {
     uint64_t size;
     uint32_t age;  // 0 for none
   } old;
+  // The store that was told of last, if nothing else was since, and the first bytes that were there.
+  struct {
+    const void* at;
+    uint64_t size;  // 0 for none
+    char had[16];
+  } told;
   const explore_engine* explore;  // decides which thread goes on, or null
   explore_party* party;           // the block there
   const void* place;              // where a thread last called
@@ -247,6 +253,7 @@ static void starve(block* b, const char* what) {
 static void settle(block* b) {
   if (b->weak) b->weak->settle();
   b->old.age = 0;
+  b->told.size = 0;
 }
 
 // go_on switches to a thread, or to the scheduler if there is no stack for it. The caller's
@@ -739,6 +746,26 @@ static int apart(const block* b, const mscclgo_emu_thread* t, const void* at) {
          (uintptr_t)at - (uintptr_t)b->seen.runtime < sizeof(*b->seen.runtime);
 }
 
+// A statement that copies an object tells of its store and of its load, and then does both (g++), or
+// of the load first (memcpy). Nobody else gets the turn in between.
+
+// tell notes that a store comes next.
+static void tell(block* b, const void* at, uint64_t size) {
+  if (!b->launch->race->table[(uintptr_t)at / 4096]) return;  // it may be no memory at all
+  b->told.at = at;
+  b->told.size = size;
+  memcpy(b->told.had, at, size < sizeof(b->told.had) ? size : sizeof(b->told.had));
+}
+
+// copies reports whether a load may be of the copy whose store was told of: it comes next, has as many
+// bytes, and the first of the store are as they were.
+static int copies(block* b, uint64_t size) {
+  const uint64_t told = b->told.size;
+  b->told.size = 0;
+  return told > 0 && told == size &&
+         !memcmp(b->told.at, b->told.had, size < sizeof(b->told.had) ? size : sizeof(b->told.had));
+}
+
 // age_of returns of how many writes ago the value is that the thread's next load gets.
 static uint32_t age_of(block* b, mscclgo_emu_thread* t, const void* at, uint64_t size, int atomic,
                        const void* code) {
@@ -753,7 +780,7 @@ static void weak_access(block* b, mscclgo_emu_thread* t, const void* at, uint64_
   if (apart(b, t, at)) return;  // the load before may still come, as part of the same statement
   race_thread* raced = &b->raced[t->rank];
   if (!(how & MSCCLGO_EMU_WRITE)) {
-    explore(b, t, EXPLORE_READ, code);
+    if (how != 0 || !copies(b, size)) explore(b, t, EXPLORE_READ, code);
     const uint32_t age = age_of(b, t, at, size, 0, code);
     b->weak->read(raced, at, size, age);
     b->old.at = at;
@@ -761,12 +788,12 @@ static void weak_access(block* b, mscclgo_emu_thread* t, const void* at, uint64_
     b->old.age = age;
     return;
   }
-  // A statement that copies an object tells of the load, then of the store, and then does both.
   const char *from = b->old.at, *to = at;
   const uint64_t bytes = b->old.size;
   const uint32_t age = from + bytes <= to || to + size <= from ? b->old.age : 0;
   explore(b, t, EXPLORE_WRITE, code);
   b->weak->write(raced, at, size, code);
+  tell(b, at, size);
   if (age) b->weak->read(raced, from, bytes, age);
 }
 

@@ -351,3 +351,52 @@ WEAK(besidePacket) {
     if (!mended) c.take();
   }
 }
+
+// A put of words of 16 bytes, whose signal does not release.
+WEAK(putOfWords) {
+  if (c.group.rank == 0) {
+    c.words(0)[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    c.to(1).put(c.at, c.at, 4 * blockDim.x, threadIdx.x, blockDim.x);
+    __syncthreads();
+    if (threadIdx.x == 0 && mended) c.to(1).signal();
+    if (threadIdx.x == 0 && !mended) c.to(1).relaxedSignal();
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.to(0).wait();
+    __syncthreads();
+    c.take();
+  }
+}
+
+// A copy of these by several loads of each thread, behind which there is a fence of device scope.
+WEAK(copyOfWords) {
+  if (c.group.rank == 0) {
+    c.words(0)[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    if (threadIdx.x < 4) copy(c.words(1), c.words(0), 4 * blockDim.x, threadIdx.x, 4);
+    __syncthreads();
+    if (mended) fence<Scope::System, Order::Release>();
+    if (!mended) fence<Scope::Device, Order::Release>();
+    if (threadIdx.x == 0) store<Scope::System, Order::Relaxed>(c.flags(1), 1);
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.await(c.flags(1), 1);
+    __syncthreads();
+    c.take();
+  }
+}
+
+// A get of these, behind a wait that does not acquire.
+WEAK(getOfWords) {
+  if (c.group.rank == 0) {
+    c.words(0)[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    if (threadIdx.x == 0) c.to(1).signal();
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0 && mended) c.to(0).wait();
+    if (threadIdx.x == 0 && !mended) c.to(0).relaxedWait();
+    __syncthreads();
+    c.to(0).get(c.at, c.at, 4 * blockDim.x, threadIdx.x, blockDim.x);
+    __syncthreads();
+    c.take();
+  }
+}
