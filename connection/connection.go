@@ -91,8 +91,8 @@ type Connection struct {
 // connection owns the driver. The packages of the transports call it.
 //
 // The transport is one of the constants of package registeredmem. A transport of
-// one's own takes the one that it stands in for: CudaIPC where it reaches mapped memory
-// only, and otherwise that of its [registeredmem.Registrar].
+// one's own takes the constant that it stands in for: CudaIPC where it reaches mapped memory
+// only, and otherwise the one that its [registeredmem.Registrar] attached with.
 //
 // Errors: ErrInvalid for invalid arguments; the caller then still owns the driver.
 func New(registry *registeredmem.Registry, peer int, transport registeredmem.Transports, d Driver) (*Connection, error) {
@@ -105,7 +105,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	case peer < 0:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer is rank %d", peer).At(registry.Rank(), mscclgo.NoRank)
 	case !transport.One():
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of those of package registeredmem", transport).At(registry.Rank(), peer)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of the constants of package registeredmem", transport).At(registry.Rank(), peer)
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: registry.Internal().Trace()}
 	c.turns.begin = c.begin
@@ -177,7 +177,7 @@ func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *regi
 // not over InfiniBand.
 //
 // Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport
-// cannot store, which those of this module can.
+// cannot store; all transports of this module can.
 func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) error {
 	return c.submit(Operation{Kind: Store, Theirs: dst, Offset: dstOffset, To: value})
 }
@@ -203,7 +203,7 @@ func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) e
 // transport's time-out the connection fails.
 //
 // Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport has no
-// atomic operations, which those of this module have.
+// atomic operations; all transports of this module have them.
 func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) error {
 	return c.submit(Operation{Kind: Add, Theirs: dst, Offset: dstOffset, To: value})
 }
@@ -216,7 +216,7 @@ func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) err
 // Over InfiniBand the card compares and exchanges until it has found the word unchanged, for which
 // the call waits.
 //
-// Errors: those of Add; ErrTimeout over InfiniBand if others change the word all the time.
+// Errors: as [Connection.Add] has; ErrTimeout over InfiniBand if others change the word all the time.
 func (c *Connection) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
 	return c.submit(Operation{Kind: Exchange, Theirs: theirs, Offset: offset, Own: own, OwnOffset: ownOffset, To: value})
 }

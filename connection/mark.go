@@ -26,7 +26,7 @@ type mark struct {
 	since  uint64 // when it was set, for a trace
 }
 
-// marks are those of a connection that are not in use.
+// marks holds a connection's marks that are not in use.
 type marks struct {
 	mu     sync.Mutex
 	closed bool

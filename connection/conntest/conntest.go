@@ -1,6 +1,6 @@
 // Package conntest tests connections. A transport's tests call [TestConnection]
-// with a function that makes two connected ranks, as those of the transports of
-// this module do; a new [connection.Driver] can be tried in the same way.
+// with a function that makes two connected ranks. All transports of this module
+// are tested so, and a new [connection.Driver] can be.
 package conntest
 
 import (

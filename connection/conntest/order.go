@@ -220,8 +220,8 @@ func puts(t *testing.T, rounds, n uint64, kinds []kind, pairs ...*pair) {
 // word that is being written: half of one number and half of another do not match.
 func whole(n uint64) uint64 { return n | (^n&0xffffffff)<<32 }
 
-// sendRounds writes the number of each round and those that follow it, and then
-// says so by the flag.
+// sendRounds writes the number of each round and the numbers that follow it, and then
+// the number of the round to the flag.
 func sendRounds(t *testing.T, p *pair, dst, flag, src *registeredmem.Memory, rounds uint64) {
 	c := p.a.Connection
 	for k := uint64(1); k <= rounds && !t.Failed(); k++ {

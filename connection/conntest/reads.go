@@ -367,7 +367,7 @@ func testWrongReads(t *testing.T, p *pair) {
 	p.flush(t)
 	want := make([]byte, size)
 	copy(want[8:16], noise(size)[8:])
-	testcmp.Equal(t, "a read after those that were refused", read[byte](t, dst, 0, size), want)
+	testcmp.Equal(t, "a read after reads that were refused", read[byte](t, dst, 0, size), want)
 	p.close(t)
 	testerr.Expect(t, c.Read(dst, 0, src, 0, 8), mscclgo.ErrInvalid, "closed", "rank 0, peer 1")
 }

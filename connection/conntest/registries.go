@@ -32,7 +32,7 @@ func testOtherRegistries(t *testing.T, p, q *pair) {
 			t.Fatal(err)
 		}
 	}
-	// Those of the connection's registries are used first: a transport may keep what it knows of them.
+	// Memories of the connection's registries are used first: a transport may keep what it knows of them.
 	if err := c.Write(named[theirs], 0, named[mine], 0, 8); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 // conn is the driver of a connection: what this rank sends to the peer, and what it
 // receives.
 //
-// Goroutines: one that sends and one that receives for each data socket, one that waits
-// for the ends of those that send, one that reads acknowledgements, one that makes them.
+// Goroutines: a sender and a receiver for each data socket, one that waits
+// for the senders to end, one that reads acknowledgements, one that makes them.
 type conn struct {
 	message.End
 	message.Queue

@@ -100,8 +100,8 @@ func (t *Transport) part(peer int, control net.Conn, shut func()) {
 	}
 }
 
-// abandon closes the sockets of a connection that this rank has not finished dialling; those that it has not are
-// nil. The peer may have all of them by then, and would take an end without a word for a death.
+// abandon closes the sockets of a connection that this rank has not finished dialling. Sockets that are not dialled
+// are nil. The peer may have all of them by then, and would take an end without a word for a death.
 func (t *Transport) abandon(peer int, sockets []net.Conn) {
 	shut := func() {
 		for _, nc := range sockets {

@@ -8,8 +8,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// listen looks for this machine's addresses, opens a socket on those that have none,
-// and returns them with their ports, the best first. If it finds nothing, or nothing
+// listen looks for this machine's addresses, opens a socket on each address without one,
+// and returns the addresses with their ports, the best first. If it finds nothing, or nothing
 // but loopback any more, it returns what it found before: a link may be down for a
 // moment.
 func (t *Transport) listen() ([]string, error) {
@@ -62,7 +62,7 @@ func (t *Transport) Bandwidth() float64 {
 	return t.bandwidth
 }
 
-// bandwidthOf returns that of the interface with an address, in GB/s, or 0 if it is unknown.
+// bandwidthOf returns the line rate of the interface with an address, in GB/s, or 0 if it is unknown.
 func bandwidthOf(all []nic, addr string) float64 {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)

@@ -85,8 +85,8 @@ func hasDevice(sys, name string, layers int) bool {
 	})
 }
 
-// choose returns the addresses to listen on: those of the named interface, those
-// inside the subnet, or for "" those of the best interface: the fallback if there is
+// choose returns the addresses to listen on: the addresses of the named interface, or
+// inside the subnet. For "" they are the best interface's; the fallback if there is
 // none, and loopback addresses if there is no fallback either. IPv4 comes first.
 func choose(all []nic, want string, fallback net.IP) ([]net.IP, error) {
 	var found []net.IP

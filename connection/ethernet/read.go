@@ -33,8 +33,8 @@ type asked struct {
 // answering is what the peer has asked this rank for. The connection's Mu guards it.
 type answering struct {
 	accepted uint64        // requests, ever
-	ready    atomic.Uint64 // those whose memory has all that was sent before them
-	done     uint64        // those that senders have taken whole
+	ready    atomic.Uint64 // requests whose memory has all that was sent before them
+	done     uint64        // requests that senders have taken whole
 	ring     [readDepth]answer
 }
 

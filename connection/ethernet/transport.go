@@ -36,9 +36,9 @@ type Options struct {
 	// container bridge. Each endpoint looks again, so that a link that comes up later
 	// is found.
 	Interface string
-	// Fallback is an address of this machine at which peers reach the rank, such as
-	// that of its bootstrap, where Interface is "" and no interface is found. Without
-	// it that is the loopback interface, which only ranks of this host reach.
+	// Fallback is used where Interface is "" and no interface is found. It is an address
+	// of this machine at which peers reach the rank, such as its bootstrap's. Without it
+	// the rank listens on the loopback interface, which only ranks of this host reach.
 	Fallback netip.Addr
 	// Sockets is the number of data sockets of the connections that this rank dials,
 	// at most 16. 0 means 1. Large writes are spread over them.
@@ -98,7 +98,7 @@ type Transport struct {
 // registry.
 //
 // Errors: ErrInvalid for options out of range and for an interface that does not
-// exist or is down; those of [registeredmem.Registry.Attach]; ErrSystem when it
+// exist or is down; as [registeredmem.Registry.Attach] has; ErrSystem when it
 // cannot listen.
 func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	return newTransport(reg, o, handshake.DefaultPatience)
@@ -159,9 +159,9 @@ func (t *Transport) wake() {
 }
 
 // Close stops listening and ends the connections that are left, without waiting for
-// what they have queued. It waits until the peers of those that were closed know, six seconds at
-// most. It may be called again, also meanwhile: every call returns once that is done, with the
-// same error.
+// what they have queued. It waits, six seconds at most, until the peers of closed connections know
+// that they are closed. It may be called again, also meanwhile: every call returns once that is done,
+// with the same error.
 func (t *Transport) Close() error {
 	defer t.parts.Wait()
 	return t.rank.Close(func() error {

@@ -81,7 +81,7 @@ func (c *conn) awaitAll(op string) error {
 }
 
 // swap has the card compare the word and swap it until it has found the word as it was last
-// seen, and returns what it was. The first guess is that of a lock that is free.
+// seen, and returns what it was. The first guess is 0, as in a lock that is free.
 func (c *conn) swap(op string, m *registeredmem.Memory, word C.ib_memory, what entry, value uint64) (uint64, error) {
 	q := c.queues[0]
 	var since time.Time // of the second try

@@ -12,8 +12,8 @@ import (
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// openFirst opens devices that choose returns, and where the first of them does not open, those that it
-// returns without that one, until there are none. The error is that of the first devices: they serve the
+// openFirst opens the devices that choose returns. Where the first of them does not open, choose is asked again
+// without it, until it returns none. The error is about the devices that choose returned first: they serve the
 // GPU best.
 func openFirst(choose func(without []string) ([]string, error), open func(names []string) error) error {
 	var first error
@@ -30,8 +30,8 @@ func openFirst(choose func(without []string) ([]string, error), open func(names 
 	}
 }
 
-// chooseDevices returns the names of the devices that the options choose, and of those that nobody
-// named what they carry, in GB/s, where that is known. It does not choose those of without.
+// chooseDevices returns the names of the devices that the options choose, but for the names in without.
+// If the options name none, it also returns what the devices carry, in GB/s, where that is known.
 func chooseDevices(o Options, device *gpu.Device, without []string) (names []string, carry map[string]float64, err error) {
 	const op = "ib: choose a device"
 	if o.Device != "" {
@@ -91,7 +91,7 @@ func together(nics []*nic, carry map[string]float64) (sum float64) {
 	return sum
 }
 
-// openNICs opens devices. Of those that nobody named, the first must do, and the second is left
+// openNICs opens devices. If nobody named them, the first must open, and the second is left
 // out if it does not: it may have no address, or no use of the GPU's memory.
 func (t *Transport) openNICs(names []string) error {
 	for i, name := range names {

@@ -148,8 +148,8 @@ func TestSeveralNICs(t *testing.T) {
 	}
 }
 
-// TestNumbersOfNICsDiffer has one side with two devices and one with one, which have one queue
-// pair in common, that of the first.
+// TestNumbersOfNICsDiffer has one side with two devices and one with one. They have one queue
+// pair in common, on the first device.
 func TestNumbersOfNICsDiffer(t *testing.T) {
 	names := testDevices(t)
 	two, one := newSide(t, 0, Options{Device: names[0] + "," + names[1]}), newSide(t, 1, Options{Device: names[1]})
@@ -197,8 +197,8 @@ func TestSelf(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "before")
 }
 
-// TestHostBehindDevice counts the requests of updates, of which those of host memory
-// read device memory first that was changed before. Here that is the host's too.
+// TestHostBehindDevice counts the requests of updates. An update of host memory first
+// reads device memory that was changed before. Here that is the host's too.
 func TestHostBehindDevice(t *testing.T) {
 	a, b := newPair(t, Options{})
 	c, d := a.conn, a.d

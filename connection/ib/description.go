@@ -8,7 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// formatVersion is that of an endpoint's bytes.
+// formatVersion is the version of an endpoint's bytes.
 const formatVersion = 7
 
 var formatKind = [4]byte{'M', 'G', 'I', 'B'}
@@ -20,8 +20,8 @@ type description struct {
 	registry uint64 // the number of the one whose memories are registered with its devices
 	atomics  bool
 	inbox    uint32 // the remote key of its inbox
-	anchor   uint32 // that of memory of its device which is always there
-	// anchorBase is that of a key: of the memory's first byte in its page.
+	anchor   uint32 // the remote key of memory of its device that is always there
+	// anchorBase is the offset of that memory's first byte in its page, as key.base is.
 	anchorBase uint32
 	queues     []address
 }

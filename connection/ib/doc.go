@@ -6,11 +6,11 @@
 // # Devices
 //
 // A rank uses the NIC that serves its GPU, and a second one where that is as near and no other
-// GPU needs it ([topology.Machine.NICsFor]), or those that [Options] name. It has a queue pair
+// GPU needs it ([topology.Machine.NICsFor]), or the NICs that [Options] name. It has a queue pair
 // on each, by default. Two ranks connect the queue pairs that both have, the first of one to the
 // first of the other, and so on: a rank with two NICs and one with one use the first of each. The
-// networks of the NICs are not compared. If that of the second does not lead to the peers, large
-// writes fail, with an error that says so, and one device is to be named.
+// networks of the NICs are not compared. If the second NIC's network does not lead to the peers, large
+// writes fail with an error that says so. The remedy is to name one device.
 //
 // Writes of 256 KiB and more are spread over all queue pairs, and all else is on the first.
 //

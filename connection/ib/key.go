@@ -15,7 +15,7 @@ type key struct {
 	keys   []uint32 // one for each device of the rank
 }
 
-// keyVersion is that of the bytes.
+// keyVersion is the version of a key's bytes.
 const keyVersion = 3
 
 // maxBase bounds base: no page is larger.

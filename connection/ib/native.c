@@ -10,8 +10,8 @@ static ib_conn* conn_of(native_queue* queue) { return (ib_conn*)queue; }
 
 static int code_of(int rc) { return rc == IB_WAIT ? NATIVE_PENDING : rc; }
 
-// know finds the keys of a memory, of this side or of the peer's. Those of another registry of the rank
-// have the same numbers.
+// know finds the keys of a memory, of this side or of the peer's. It compares the registry too, since
+// memories of another registry of the rank have the same numbers.
 static bool know(const ib_conn* c, bool own, const native_range* range, ib_memory* m, uint32_t* keys) {
   if (range->owner != (own ? c->registry : c->peer_registry)) return false;
   const ib_known(*table)[IB_WAYS] = own ? c->own : c->theirs;

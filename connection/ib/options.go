@@ -14,10 +14,10 @@ import (
 // MSCCLGO_IB_SERVICE_LEVEL, MSCCLGO_IB_TRAFFIC_CLASS and MSCCLGO_IB_NO_ATOMICS (1: yes).
 type Options struct {
 	// Device is the name of the RDMA device, such as "mlx5_0", or of several separated
-	// by commas, over which large writes are spread. "" means the one or two with an active
-	// port, of those that ibv_devices lists, that serve the rank's GPU: see
-	// [topology.Machine.NICsFor]. If the first cannot be used, it is left out, and others are
-	// chosen; so is the second if it cannot be used, or is of another kind. Logger is told.
+	// by commas, over which large writes are spread. "" means one or two devices that serve the
+	// rank's GPU ([topology.Machine.NICsFor]), of the devices of ibv_devices with an active port.
+	// If the first cannot be used, others are chosen without it. If the second cannot be used, or is
+	// of another kind, it is left out. Logger gets a line of that.
 	Device string
 	// Port is the port of each device, counted from 1. 0 means the first active one.
 	Port int

@@ -71,7 +71,7 @@ typedef struct {
 } ib_mark;
 
 // Threads in C know the keys of IB_WAYS memories of each side whose numbers are equal modulo
-// IB_SETS: those that Go last had to tell them of.
+// IB_SETS: the ones that Go told them of last.
 enum { IB_SETS = 32, IB_WAYS = 4 };
 
 // Offsets in the scratch memory of this side.
@@ -96,7 +96,7 @@ typedef struct {
   uint64_t value;     // stored
   uint64_t increase;  // of the word
   bool reads, stores, updates;
-  uint32_t mark;  // 1 + that which is set behind all; 0: none
+  uint32_t mark;  // 1 + the mark that is set behind all; 0: none
 } ib_parked;
 
 // ib_known is a memory that threads in C know.

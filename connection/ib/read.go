@@ -32,10 +32,10 @@ func (c *conn) readyToRead(op string, n uint64) bool {
 	return c.pieces(n, true)+others <= uint64(first.room())
 }
 
-// read posts RDMA reads on the first queue pair, which has made all updates. Writes of other
-// queue pairs that it overlaps, and those that still send what it overwrites here, are done
-// first. Updates behind it wait for its end, as do writes that it overlaps, since only a
-// fence would order a read with what follows it.
+// read posts RDMA reads on the first queue pair, which has made all updates. Before it, writes of
+// other queue pairs end if the read overlaps them, or overwrites here what they still send.
+// Updates behind it wait for its end, as do writes that it overlaps, since only a fence would
+// order a read with what follows it.
 func (c *conn) read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	const op = "ib: read"
 	from, err := c.remote(op, src)

@@ -79,7 +79,7 @@ func (t *Transport) change(m message) (old uint64, err error) {
 		return 0, fmt.Errorf("there is no memory %d, or it is closed", m.memory)
 	}
 	if size := r.memory.Size(); (r.base+m.offset)%8 != 0 || m.offset > size || size-m.offset < 8 {
-		return 0, fmt.Errorf("offset %d is not that of a word of %v", m.offset, r.memory)
+		return 0, fmt.Errorf("there is no word at offset %d of %v", m.offset, r.memory)
 	}
 	if m.kind > messageExchange {
 		return 0, fmt.Errorf("a message of unknown kind %d", m.kind)
@@ -120,8 +120,8 @@ func deviceFailed(err error) error {
 	return mscclgo.Errorf(mscclgo.ErrSystem, "ib: change a word", "this rank's device could not: %w", err)
 }
 
-// kindOfChange returns the kind of an error of change, which is that of a bad message unless the
-// device failed.
+// kindOfChange returns the kind of an error of change: ErrSystem if the device failed, and otherwise
+// bad, the kind for a bad message.
 func kindOfChange(err error, bad mscclgo.Kind) mscclgo.Kind {
 	if errors.Is(err, mscclgo.ErrSystem) {
 		return mscclgo.ErrSystem

@@ -21,9 +21,9 @@ type filler struct {
 	pieces  [batchEntries]piece
 	batches [batchesAhead]batch
 	begun   uint64       // batches, ever
-	ended   uint64       // those that are posted
+	ended   uint64       // batches that are posted
 	answers []answer     // that are fetched next
-	held    target.Holds // of those that are being fetched
+	held    target.Holds // of answers that are being fetched
 	fetched *gpu.Event   // behind their copies
 }
 
@@ -126,7 +126,7 @@ func (f *filler) takeLocked() (n int) {
 		}
 		read := answer{}
 		if placed(p.Kind) {
-			// What is in a row: to the end of the data, of which those of older entries are in use.
+			// Bytes in a row: up to the end of the data, less the bytes of older entries.
 			at := f.used % room
 			most := min(o.N-o.Given, c.ring.piece()-given, room-at)
 			size := min(most, room-(f.used-c.freed))

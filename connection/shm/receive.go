@@ -23,12 +23,12 @@ type receiver struct {
 
 	// What the goroutine that applies has.
 	taken   uint64       // entries that are applied or being copied, ever
-	done    uint64       // those that are done, as the peer was told
+	done    uint64       // entries that are done, as the peer was told
 	holds   target.Holds // of what was queued since the last batch
 	given   uint64       // bytes of that
 	batches [batchesAhead]received
 	begun   atomic.Uint64 // batches, ever
-	ended   uint64        // those that are done
+	ended   uint64        // batches that are done
 	copied  uint64        // entries that are done with the last of these
 }
 

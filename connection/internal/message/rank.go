@@ -54,7 +54,7 @@ type Rank struct {
 // Parting is how long a peer may take to read why a connection ends.
 const Parting = time.Second
 
-// Options are those of all transports.
+// Options are what the options of all transports have in common.
 type Options struct {
 	Timeout time.Duration             // how long a peer may be silent; 0 means the registry's
 	Lost    func(peer int, err error) // or nil
@@ -190,7 +190,7 @@ func (r *Rank) Wrap(kind mscclgo.Kind, op string, peer int, err error) error {
 	return mscclgo.Errorf(kind, op, "%w", err).At(r.Registry.Rank(), peer)
 }
 
-// place returns the memory of this rank that bytes of the peer's come to. Those of another transport of the
+// place returns the memory of this rank that bytes of the peer's come to. Memories of another transport of the
 // rank have the same numbers.
 func (r *Rank) place(m *registeredmem.Memory, offset, n uint64, word bool) (*target.Memory, error) {
 	if !bytes.Equal(m.Key(r.kind), r.Instance[:]) {
