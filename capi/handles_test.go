@@ -74,7 +74,7 @@ func TestFound(t *testing.T) {
 	finders.Wait()
 }
 
-// TestRetired has a call wait for the work of a stream that was destroyed, as that which re-forms the group.
+// TestRetired has a call wait for the work of a stream that was destroyed, as the call does that re-forms the group.
 func TestRetired(t *testing.T) {
 	handles := table{all: map[uint64]*object{}}
 	device := handles.add(nil, aDevice, nil, nil)

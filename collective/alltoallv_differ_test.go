@@ -21,7 +21,7 @@ import (
 // differing is an all-to-all in which rank `to` does not receive what rank `from` sends.
 type differing struct {
 	sends, receives uint64
-	typ             Type // of the receiver's call; that of the others is F32
+	typ             Type // of the receiver's call; the others have F32
 	from, to        int
 	others          uint64 // what all other pairs exchange
 	graph           bool   // the call is captured

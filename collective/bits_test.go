@@ -35,8 +35,8 @@ var inRankOrder = map[collective.Kind][]string{
 	collective.Reduce:        {"LL8", "LL16", "LL128", "twoShotLL128", "direct", "pushed"},
 }
 
-// TestSameBits compares the bits of sums and averages by every algorithm that adds in the order of
-// the ranks with those of the host, which does so: for any count, grid, alignment and place.
+// TestSameBits compares sums and averages of every algorithm that adds in the order of the ranks with
+// the host's, bit by bit, for any count, grid, alignment and place. The host adds in that order too.
 func TestSameBits(t *testing.T) {
 	testdev.Parallel(t)
 	detector.SkipKernels(t)

@@ -39,8 +39,8 @@ func runGroups(t *testing.T, ranks int, sizes groupSizes, link string, test func
 	testgroup.Run(t, ranks, communicator.Options{}, groupTest(sizes, link, test))
 }
 
-// runGroupsOnHosts runs a test on ranks of hosts, rank i on that of number hosts[i], which the network
-// joins.
+// runGroupsOnHosts runs a test on ranks of hosts that the network joins. Rank i is on host number
+// hosts[i].
 func runGroupsOnHosts(t *testing.T, hosts []int, sizes groupSizes, link string, test func(*groupMember) error) {
 	t.Helper()
 	n := slices.Max(hosts) + 1
@@ -108,7 +108,7 @@ func (l *letter) fill(b []byte) {
 	}
 }
 
-// schedule is messages in an order; each rank makes those that concern it in that order, cut
+// schedule is messages in an order. Each rank sends and receives its messages in that order, cut
 // into groups anywhere, so that there is no deadlock.
 type schedule struct {
 	letters []letter
@@ -500,7 +500,7 @@ func (m *groupMember) cleared(start uint64) error {
 	return nil
 }
 
-// startAt sets all counts of a box, and those of messages between hosts. The box's slots hold packets of
+// startAt sets all counts of a box, and the counts of messages between hosts. The box's slots hold packets of
 // long ago: with the very flags that come when these repeat.
 func (m *groupMember) startAt(start uint64) error {
 	g := &m.runner.groups

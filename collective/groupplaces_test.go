@@ -377,7 +377,7 @@ func TestTooManyEntries(t *testing.T) {
 	})
 }
 
-// TestKeepsBeside has kernels whose lanes have a multiprocessor each where half of those that keep are left.
+// TestKeepsBeside checks how many lanes have a multiprocessor each beside kernels that keep some busy.
 func TestKeepsBeside(t *testing.T) {
 	for _, c := range []struct {
 		multiprocessors, busy int

@@ -101,8 +101,8 @@ const workMessageBytes = 16
 // workPair is Pair of group.cu.
 type workPair struct{ Where, What uint32 }
 
-// mostTasksOf returns kMostTasks of group.cu for so many ranks: among a few, the lanes with several
-// others by default and those that keep.
+// mostTasksOf returns kMostTasks of group.cu for so many ranks. Among a few ranks that is room for the
+// lanes with several others by default, and for the lanes that keep.
 func mostTasksOf(ranks int) int {
 	if ranks > layout.RanksByValue {
 		return 2 * devicecode.MaxRanks
@@ -543,7 +543,7 @@ func packed(pairs []workPair) []workMessage {
 
 // store returns the launches of kernels that write messages to device memory, and where: in the same for
 // all groups, as their kernels follow each other. It allocates only for more messages than any
-// group had before, beyond those of load.
+// group had before, load's included.
 func (g *groups) store(r *Runner, messages []workMessage) (gpu.Ptr, []launch, error) {
 	table := g.tables[len(g.tables)-1]
 	if bytes := uint64(len(messages)) * workMessageBytes; bytes > table.Size() {

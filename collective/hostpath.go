@@ -23,7 +23,7 @@ type hostPath struct {
 	buffers  []*gpu.Buffer
 	slot     uint64    // bytes of a slot of an inbox that has slots
 	outlasts bool      // kernels end before their peers have what they sent
-	before   *hostPath // that of the group before, while this one is made; what this one has taken of it is nil there
+	before   *hostPath // of the group before, while this one is made; what this one has taken of it is nil there
 	err      error     // of what was added, after which nothing is
 }
 

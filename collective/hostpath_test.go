@@ -112,8 +112,8 @@ func TestSizesDiffer(t *testing.T) {
 	}
 }
 
-// TestHierBesideOwnKernels has one of two hosts make calls of its own between those of
-// both, which use the epochs of its ranks: the halves of the inboxes do not follow these.
+// TestHierBesideOwnKernels has one of two hosts make calls of its own between calls of both.
+// Its own calls use the epochs of its ranks: the inboxes' halves must not alternate by these.
 func TestHierBesideOwnKernels(t *testing.T) {
 	const source = "#include <mscclgo/group.cuh>\nextern \"C\" __global__ void own(mscclgo::GroupHandle group) { group.nextEpoch(); }\n"
 	testgroup.Run(t, 2, communicator.Options{Transports: registeredmem.Ethernet}, func(ctx context.Context, comm *communicator.Communicator) error {

@@ -76,8 +76,8 @@ type proposal struct {
 
 var proposals = wire.For[proposal]()
 
-// or returns the proposal that counts of those of lower ranks, p, and the next rank's. If ranks carry the object from the
-// group before, it is the lowest such rank's, and otherwise the largest number.
+// or returns which proposal counts: p, which counts among lower ranks', or the next rank's. If ranks carry the object
+// from the group before, the lowest such rank's does, and otherwise the largest number.
 func (p proposal) or(next proposal) proposal {
 	if p.carried || !next.carried && p.number >= next.number {
 		return p

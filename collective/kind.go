@@ -30,11 +30,11 @@ const (
 	SendReceive
 	// Broadcast copies the root's input into the output of every rank.
 	Broadcast
-	// Reduce reduces the inputs of all ranks into the root's output. Those of the other
-	// ranks are not written.
-	Reduce
-	// Gather concatenates the inputs of all ranks into the root's output. Those of the
+	// Reduce reduces the inputs of all ranks into the root's output. The outputs of the
 	// other ranks are not written.
+	Reduce
+	// Gather concatenates the inputs of all ranks into the root's output. The outputs of
+	// the other ranks are not written.
 	Gather
 	// Scatter copies part r of the root's input into the output of rank r. The inputs of
 	// the other ranks are not read.

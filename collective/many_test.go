@@ -228,7 +228,7 @@ func (m *member) manyScattered(n, root int) error {
 	})
 }
 
-// manyCounts exchanges parts of many sizes: most small or empty, those of some ranks too large for
+// manyCounts exchanges parts of many sizes: most small or empty, and some ranks' parts too large for
 // packets.
 func (m *member) manyCounts() error {
 	rank := m.comm.Rank()

@@ -13,8 +13,8 @@ import (
 // PrecompileOptions say which kernels [Precompile] compiles. The zero value is right for groups of up to 8
 // ranks on one host that reduce with sums, as training and inference do.
 type PrecompileOptions struct {
-	// Kinds are the collectives; none means all. With SendReceive come the kernels of a [Group], and with
-	// AllToAll those of all-to-alls with counts, which are the same.
+	// Kinds are the collectives; none means all. With SendReceive, and with AllToAll, come the kernels of a
+	// [Group], which all-to-alls with counts use too.
 	Kinds []Kind
 	// Types and Ops are what kernels that reduce are compiled for, each type with each operation; none means
 	// F32, F16 and BF16, and Sum. The others take any type.

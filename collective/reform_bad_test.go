@@ -253,7 +253,7 @@ func TestReformForeign(t *testing.T) {
 				in[i] = int32(i+r.comm.Rank()) + round
 			}
 			err := errors.Join(gpu.CopyIn(r.in, in), gpu.CopyIn(r.out, got), r.comm.Barrier(s.ctx), o.graph.Launch(o.stream))
-			// Behind that of the other code, on another stream.
+			// Behind the other code's graph, on another stream.
 			err = errors.Join(err, r.runner.AllReduce(r.stream, twice, r.out, count, I32, Sum), r.comm.Synchronize(s.ctx, r.stream), gpu.CopyOut(got, twice))
 			if err != nil {
 				return err

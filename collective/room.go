@@ -1,7 +1,7 @@
 package collective
 
 // What groups of sends and receives take of the device memory of a rank on one host by default: mostMemory at most,
-// in communicators of more than fewRanks. Those of fewer have sizes that were measured.
+// in communicators of more than fewRanks. Communicators of fewer have sizes that were measured.
 const (
 	mostMemory      = 64 << 20
 	fewRanks        = 8

@@ -81,7 +81,7 @@ func (s *survivors) each(n int, f func(rank int) error) {
 	}
 }
 
-// goOn makes the first n ranks a group: those that are nil begin. Each does something there. It returns
+// goOn makes the first n ranks a group. Ranks that are nil begin anew. Each does something there. It returns
 // whether the graphs of the others are right.
 func (s *survivors) goOn(n int, then func(*survivor) error) []bool {
 	s.t.Helper()
@@ -116,7 +116,7 @@ func (s *survivors) goOn(n int, then func(*survivor) error) []bool {
 	return kept
 }
 
-// want fails the test unless the graphs of all survivors are right, or those of none.
+// want fails the test unless the graphs of all survivors are right, or, with want false, none of them.
 func (s *survivors) want(kept []bool, want bool) {
 	s.t.Helper()
 	for rank, k := range kept {

@@ -380,7 +380,7 @@ func (m *member) bounded(most int) (err error) {
 }
 
 // TestUnpreparedHosts makes calls on any buffer of ranks that do not map each other's
-// memory, as those of several hosts.
+// memory, as ranks of several hosts do not.
 func TestUnpreparedHosts(t *testing.T) {
 	group := communicator.Options{Transports: registeredmem.Ethernet}
 	runMembersOn(t, 2, group, collective.Options{Scratch: 4 << 10}, func(m *member) error {

@@ -78,8 +78,8 @@ func contents[T any](t testing.TB, b *gpu.Buffer, n int) []T {
 	return values
 }
 
-// synchronize waits for streams, with a deadline after those of the kernels, and after the
-// end of one that computes for seconds, on a busy machine.
+// synchronize waits for streams. Its deadline comes after the deadlines of kernels' waits, and after
+// the end of a kernel that computes for seconds, on a busy machine.
 func synchronize(t testing.TB, streams ...*gpu.Stream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

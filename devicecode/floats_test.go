@@ -8,9 +8,9 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// float is a floating point format: the bits of its exponent and its fraction. That of
-// 8 bits is finite where the exponent is all ones, but for 0x7f and 0xff, if it has
-// three bits of fraction.
+// float is a floating point format: the bits of its exponent and its fraction. The format with
+// 4 bits of exponent and 3 of fraction is finite where the exponent is all ones, but for 0x7f
+// and 0xff.
 type float struct {
 	name               string
 	exponent, fraction int

@@ -16,7 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
-// countedCXX makes the C++ compiler count its runs, also those of the preprocessor.
+// countedCXX makes the C++ compiler count its runs, also as a preprocessor.
 func countedCXX(t *testing.T) (runs func() int) {
 	t.Helper()
 	dir := t.TempDir()

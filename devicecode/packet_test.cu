@@ -57,7 +57,7 @@ __device__ void all(uint8_t* memory, Watch watch, Mistake* mistake) {
           uint8_t want = inside ? uint8_t((i - kGuard - dst + src) * 7 + flag) : 0xe5;
           if (target[i] != want) note(mistake, dst, src, size, WaitResult::Done, i);
         }
-        // Packets behind those of this size still have no flag, or an older one.
+        // Packets behind this size's still have no flag, or an older one.
         uint64_t used = mscclgo::packetBytes<Packet>(size) / sizeof(Packet);
         typename Packet::Payload data;
         if (threadIdx.x == 0 && packets[used].tryRead(flag, data))

@@ -180,7 +180,7 @@ func (d *describer) findIntegers() {
 		if e.Tag != dwarf.TagEnumerationType || !ok {
 			continue
 		}
-		// That of the same offset is the same each time.
+		// Type returns the same pointer for the same offset each time.
 		t, err := d.Type(e.Offset)
 		of, errOf := d.Type(offset)
 		if enum, ok := t.(*dwarf.EnumType); ok && err == nil && errOf == nil {

@@ -211,7 +211,7 @@ func TestReduceIntegers(t *testing.T) {
 	testIntegers(t, "u8", func(v uint8) uint8 { return v }, func(sum int64) uint8 { return uint8(sum) })
 }
 
-// testIntegers has the elements' bits U stand for values V. The average is that of a
+// testIntegers has the elements' bits U stand for values V. The average is taken of a
 // sum in int64, which wraps around for none but int64.
 func testIntegers[U uint8 | uint32 | uint64, V int32 | int64 | uint8](t *testing.T, typ string, value func(U) V, bits func(int64) U) {
 	d := testdev.Open(t, 0)

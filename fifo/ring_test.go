@@ -19,7 +19,7 @@ import (
 // patience bounds how long a test polls for the next trigger.
 const patience = 60 * time.Second
 
-// mix is that of push_test.cu.
+// mix does what mix of push_test.cu does.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>31) * 0x9e3779b97f4a7c15
 	return x ^ x>>29
@@ -153,7 +153,7 @@ func TestPushPublishes(t *testing.T) {
 		if err := gpu.CopyOut(seen, data); err != nil {
 			t.Fatal(err)
 		}
-		// The thread waits in sync, so the value is still that of this push.
+		// The thread waits in sync, so no later push has changed the value.
 		if seen[trigger.A] != trigger.B {
 			t.Fatalf("thread %d pushed %d and the host reads %d", trigger.A, trigger.B, seen[trigger.A])
 		}

@@ -94,7 +94,7 @@ func TestInfo(t *testing.T) {
 		t.Error("a device cannot access itself")
 	}
 	if !d.CanUpdate(info.UUID) || d.CanUpdate([16]byte{1}) {
-		t.Errorf("%v: atomics in its own memory %v, in that of no device %v", d, d.CanUpdate(info.UUID), d.CanUpdate([16]byte{1}))
+		t.Errorf("%v: atomics in its own memory %v, in memory of no device %v", d, d.CanUpdate(info.UUID), d.CanUpdate([16]byte{1}))
 	}
 	if d.CanAccess([16]byte{1}) {
 		t.Error("a device can access one that is not there")

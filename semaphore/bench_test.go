@@ -14,9 +14,9 @@ import (
 //go:embed bench_test.cu
 var benchKernels []byte
 
-// BenchmarkRoundTrip measures a signal and one back between two devices, made in several ways:
-// library and relaxed are those of the header; bare stores and registersToDevice, whose fence
-// orders too little, are what they are compared with.
+// BenchmarkRoundTrip measures a signal and one back between two devices, made in several ways.
+// The header has library and relaxed. They are compared with bare stores and registersToDevice,
+// whose fence orders too little.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, put := range []bool{false, true} {
 		for _, way := range []string{"library", "registers", "adds", "registersToDevice", "relaxed", "relaxedAdds", "bare"} {

@@ -1706,7 +1706,7 @@ static void sum_right(survivor* r, int rank, int size, mscclgo_prepared sum, msc
   OK(mscclgo_group_barrier(r->g, -1));
 }
 
-// tell queues a word for the next rank, and waits for that of the one before.
+// tell queues a word for the next rank, and waits for the previous rank's word.
 static void tell(survivor* r, int rank, int size) {
   OK(mscclgo_port_put_with_signal(r->ports, r->s, 0, (rank + 1) % size, 0, 8, 8));
   OK(mscclgo_port_wait(r->ports, r->s, 0, (rank + size - 1) % size));
@@ -2116,7 +2116,7 @@ static void reformed(void) {
 }
 
 // all_reduces is a process that is a rank of the elastic server in MSCCLGO_ID: it all-reduces and checks the
-// sums until it is killed, or has done so in a group of two. kind is that of its device.
+// sums until it is killed, or has done so in a group of two. kind is its device's kind.
 static void all_reduces(const char* kind) {
   mscclgo_group_options options = {.device = kind};
   mscclgo_member m;
@@ -2400,7 +2400,7 @@ static void once(void) {
 // prints them.
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
-// grown returns how many more mappings there are, but for those of threads: some three of each. With
+// grown returns how many more mappings there are, without some three of each new thread. With
 // LeakSanitizer it is 0: its allocator maps more as it goes.
 static long grown(const long before[4], const long after[4]) {
   if (__lsan_do_recoverable_leak_check) return 0;
@@ -2661,7 +2661,7 @@ static void run(void) {
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_run(1, NULL, -1, &code));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_run(1, (const char* const[]){"true", NULL}, -1, NULL));
 
-  // Signals of this process are its own; those that it passes on go to all ranks.
+  // Signals of this process are its own; signals that it passes on go to all ranks.
   TRUE(pipe(passed) == 0);
   struct sigaction host = {.sa_handler = pass, .sa_flags = SA_ONSTACK}, before, after;
   sigaction(SIGUSR1, &host, NULL);

@@ -142,7 +142,7 @@ func runBench(c *call) error {
 	return launchBench(c, f.ranks)
 }
 
-// benchTogether runs the ranks in this process, one for each device named. Those that
+// benchTogether runs the ranks in this process, one for each device named. Ranks that
 // share a GPU run on it at the same time; processes would take turns.
 func benchTogether(devices []string, o communicator.Options, timeout time.Duration, rank func(context.Context, *communicator.Communicator) error) (err error) {
 	if o.Transports, err = registeredmem.TransportsFromEnv(o.Transports); err != nil {

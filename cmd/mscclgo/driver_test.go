@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// library puts a shared library of C, or an empty file, before those of the system, for the processes that the
+// library puts a shared library of C, or an empty file, before the system's libraries, for the processes that the
 // test starts.
 func library(t *testing.T, name, source string) {
 	t.Helper()

@@ -57,9 +57,9 @@ func TestRankKilled(t *testing.T) {
 	}
 }
 
-// TestLaunchedRankKilled kills a rank of a program that started its own. Its
-// code is that of the rank that the launcher saw end first, which may be the one
-// that complains.
+// TestLaunchedRankKilled kills a rank of a program that started its own. The program
+// ends with the code of the rank that the launcher saw end first. This may be the
+// rank that complains.
 func TestLaunchedRankKilled(t *testing.T) {
 	s := testproc.New(t)
 	p := s.Start(nil, allReduce(append([]string{"-n", "2"}, endless...)...)...)

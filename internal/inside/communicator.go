@@ -67,9 +67,9 @@ type Runner[C any] interface {
 	// reduce, as for devicecode.Compile, and the group's.
 	Compile(ctx context.Context, calls []C) error
 	// Fits returns why a call's algorithm cannot be used by these ranks at this size, or
-	// nil. Kernels reach the memory of one host's ranks only; and packets, where there
-	// are any, have to fit into the scratch (see the Inboxes of collective.cuh). Those of 128 bytes are for
-	// ranks of NVLink, and for emulated devices.
+	// nil. Kernels reach the memory of one host's ranks only. Packets, where there
+	// are any, have to fit into the scratch (see the Inboxes of collective.cuh). Packets of 128 bytes are
+	// for ranks that NVLink connects, and for emulated devices.
 	Fits(c C) error
 }
 

@@ -210,7 +210,7 @@ type Launch struct {
 	Name        string    // of the kernel, or what graph it is
 	Group       uint64    // LaunchGroup.Number, or 0 if that is not known
 	Nth         uint64    // launch of that name in the group on the device, from 1
-	Grid, Block [3]uint32 // of a graph those of its kernels, and 0 if they differ
+	Grid, Block [3]uint32 // of a graph its kernels', or 0 if they differ
 	Hash        uint32    // of the arguments
 	Ended       bool      // as far as is known
 }

@@ -14,8 +14,8 @@ type Service[D, M, S any] interface {
 	InHandler() bool
 	// Still returns how often the service has found nothing to do, or ProxyEnded, a number that
 	// changes with each trigger that it takes, and whether nothing is in its backlogs. It reads
-	// taken first and done last, so that of two calls with one taken, and rounds two further at
-	// the second, the second tells whether all that it took is done.
+	// taken first and done last. So if two calls return the same taken, and the second returns
+	// rounds two higher, done of the second tells whether all that the service took is done.
 	Still() (rounds, taken uint64, done bool)
 	// Room returns room in the service, none at first.
 	Room() Room[M, S]

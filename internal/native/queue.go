@@ -13,8 +13,8 @@ import (
 // Queue is what a transport offers to threads in C.
 type Queue struct{ c *C.native_queue }
 
-// NewQueue returns a queue of zeros, for the transport to fill. The size is that of
-// the transport's own struct, which begins with the native_queue.
+// NewQueue returns a queue of zeros, for the transport to fill. It has the size of the
+// transport's own struct, which begins with the native_queue.
 func NewQueue(size uintptr) *Queue {
 	q := &Queue{(*C.native_queue)(allocate(size))}
 	free(q, unsafe.Pointer(q.c))

@@ -17,14 +17,14 @@ type RangeInfo struct {
 	Address  uint64 // for this rank's device; where it is not mapped, its rank's modulo 8
 	Size     uint64 // bytes
 	Registry uint64 // the number of the registry that it is registered in or imported by
-	Owner    uint64 // that of the one that its rank has registered it in
+	Owner    uint64 // the number of the registry in which its rank has registered it
 	Rank     int    // whose memory it is
 	Number   uint32 // among the owner's; used once
 	Mapped   bool   // for this rank's device
 }
 
-// NewRange returns a range that can be used until it or the gate, which is that of
-// the whole allocation, is closed.
+// NewRange returns a range that can be used until it or the gate is closed. The gate
+// belongs to the whole allocation.
 func NewRange(gate *Gate, about RangeInfo) *Range {
 	r := &Range{(*C.native_range)(allocate(C.sizeof_native_range)), gate}
 	free(r, unsafe.Pointer(r.c))

@@ -18,7 +18,7 @@ import (
 // EventKind says what an [Event] is of.
 type EventKind uint8
 
-// The kinds of events. Channel and Peer are those of a handle's Watch; Note of a wait is
+// The kinds of events. Channel and Peer are as in a handle's Watch; Note of a wait is
 // its devicecode.WaitResult.
 const (
 	EventSignal       EventKind = C.NATIVE_TRACE_SIGNAL        // Value is its number
@@ -163,7 +163,7 @@ const TraceHead = 64
 // LaunchSite is what launches have in common.
 type LaunchSite struct {
 	Kernel      string
-	Stream      int // number of the stream among those of the device that launched, from 1
+	Stream      int // number of the stream among the device's streams that launched, from 1
 	Grid, Block [3]uint32
 	Captured    bool // in a graph
 }

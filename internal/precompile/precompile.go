@@ -14,10 +14,10 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// Names are what to compile for, in the words of package collective. Of what is empty
-// [collective.PrecompileOptions] says what it means.
+// Names are what to compile for, in the words of package collective.
+// [collective.PrecompileOptions] says what an empty string means.
 type Names struct {
-	Archs string // empty means those of the GPUs of this machine
+	Archs string // empty means the architectures of this machine's GPUs
 	Kinds string
 	Types string
 	Ops   string

@@ -77,7 +77,7 @@ func slicesOf(r *Rank) []*slice {
 	return all
 }
 
-// launches pairs the begins of launches with their ends. Those of one site do not overlap.
+// launches pairs the begins of launches with their ends. Launches of one site do not overlap.
 func launches(r *Rank) []*slice {
 	var all []*slice
 	open := map[uint64]*slice{}

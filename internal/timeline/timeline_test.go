@@ -95,7 +95,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestRounds finds the signal that ended a round among those that end several, also where
+// TestRounds finds the signal that ended a round where signals end several rounds, also where
 // numbers wrap around.
 func TestRounds(t *testing.T) {
 	ranks := pair()

@@ -19,7 +19,7 @@ type Still struct {
 	More       uint32    // that Threads has no room for
 }
 
-// Threads are those of a kernel that wait for the same.
+// Threads are threads of a kernel that all wait for the same.
 type Threads struct {
 	Kernel        string `wire:"64,text"`
 	Block, First  uint32 // the first one's block and number
@@ -89,7 +89,7 @@ func Deadlock(ranks []Rank) Verdict {
 	return v
 }
 
-// Add adds threads, to those that wait for the same if there are any.
+// Add adds threads, in one entry with threads that wait for the same.
 func (s *Still) Add(t Threads) {
 	for i := range s.Threads {
 		if to := &s.Threads[i]; to.Kernel == t.Kernel && to.At == t.At && to.Wait == t.Wait {

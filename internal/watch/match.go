@@ -24,9 +24,9 @@ type Call struct {
 // note is what a board has of a call: its number and its digest, 32 bits of each.
 func (c *Call) note() uint64 { return c.Number<<32 | c.Digest&0xffffffff }
 
-// Calls are the calls of a rank, which it compares with those of the others without waiting for them: each call with the
-// call of that number of two ranks of its host. So of ranks that differ two find it that stand side by side, the later one
-// at its call. A digest has all calls before, by which a rank that was too far behind to be compared finds a difference
+// Calls are the calls of a rank. It compares each with the calls of the same number of two ranks of its host, without
+// waiting for these. If calls differ, two ranks that are compared with each other differ, and the later one finds it at
+// its call. A digest covers all calls before, so that a rank that was too far behind to be compared finds a difference
 // once it has caught up.
 type Calls struct {
 	board   *Board
@@ -162,7 +162,7 @@ func (c *Calls) Last() Call {
 	return c.last
 }
 
-// Refuse has later calls be refused. Those of others are still compared.
+// Refuse has this rank's later calls be refused. Other ranks' calls are still compared.
 func (c *Calls) Refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

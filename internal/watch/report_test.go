@@ -40,7 +40,7 @@ func TestForget(t *testing.T) {
 	Send(Report{mine, 3, "before"})
 	Send(Report{[16]byte{2}, Forget, "of another group"})
 	if r, ok := l.First(); !ok || r.Rank != 3 {
-		t.Errorf("First = %+v, %v, want that of rank 3", r, ok)
+		t.Errorf("First = %+v, %v, want the report of rank 3", r, ok)
 	}
 	Send(Report{Group: mine, Rank: Forget})
 	if r, ok := l.First(); ok {
@@ -53,7 +53,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestManyReports checks that reports of other groups, which those of Split are, keep out none
+// TestManyReports checks that reports of other groups, such as groups of Split, keep out no report
 // of the group: unread, they fill the socket's queue.
 func TestManyReports(t *testing.T) {
 	mine := [16]byte{1}

@@ -119,7 +119,7 @@ type Launch struct {
 	Kernel          string `wire:"64,text"` // or what graph it is
 	Group           Group  // whose it is
 	Nth             uint64 // launch of that on the rank in its group, from 1
-	Blocks, Threads uint32 // of the grid, and of a block; of a graph those of its kernels, 0 if they differ
+	Blocks, Threads uint32 // of the grid, and of a block; of a graph its kernels', or 0 if they differ
 	Hash            uint32 // of the arguments
 	Ended           bool   // as far as is known
 }

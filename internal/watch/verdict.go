@@ -164,10 +164,10 @@ func Endless(rank int, w Wait) Verdict {
 	return Verdict{Culprit: w.Peer, Text: fmt.Sprintf("rank %d has left the group, and rank %d has waited%s for %s, which cannot come any more", w.Peer, rank, since(w), place(w, w.Peer, rank))}
 }
 
-// graph has a rank's waits for other ranks as edges. Those that last, or that have
-// ended by their deadline, count.
+// graph has ranks' waits for other ranks as edges. A wait counts if it lasts, or has
+// ended by its deadline.
 type graph struct {
-	ranks   []Rank      // those of the group, and behind them ranks of the outer group
+	ranks   []Rank      // the group's ranks, and behind them ranks of the outer group
 	members int         // the ranks of the group
 	outside []int       // the numbers of the others in the outer group
 	places  map[int]int // of ranks of the outer group, by their numbers there
@@ -205,7 +205,7 @@ func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
 			} else {
 				continue
 			}
-			ended = ended || w.Ended && w.Where == Here // which those of ranks outside are not
+			ended = ended || w.Ended && w.Where == Here // waits of ranks outside are not
 		}
 		slices.SortStableFunc(g.edges[i], func(a, b Wait) int { return cmp.Compare(b.For, a.For) })
 		if ended {
@@ -222,10 +222,10 @@ func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
 	return g
 }
 
-// ExchangeWaits returns a rank's waits, in its exchange, for those that have not begun it.
+// ExchangeWaits returns the waits of a rank in its exchange, for the ranks that have not begun it.
 func ExchangeWaits(ranks []Rank, rank int) []Wait {
 	s := ranks[rank].Status
-	if s.Exchanging <= 0 || s.Closes { // a rank that closes does nothing more for those that it waits for
+	if s.Exchanging <= 0 || s.Closes { // a rank that closes does nothing more for the ranks that it waits for
 		return nil
 	}
 	var waits []Wait

@@ -49,9 +49,9 @@ static bool find_array(const caller* c, PyObject* array, place* p) {
   return true;
 }
 
-// is_negated reports whether a tensor's elements are yet to be negated, which DLPack does not tell, as the
-// imaginary parts of conjugated numbers of PyTorch are. Those of several are not contiguous, so it is asked
-// of tensors of one element alone. One that cannot tell is left to the code in Python too.
+// is_negated reports whether a tensor's elements are yet to be negated, as the imaginary parts of PyTorch's
+// conjugated numbers are. DLPack does not tell. Several imaginary parts are not contiguous, so only tensors
+// of one element are asked. A tensor that cannot tell is left to the code in Python too.
 static bool is_negated(PyObject* tensor) {
   PyObject* negated = PyObject_CallMethodObjArgs(tensor, name_is_neg, NULL);
   bool is = negated != Py_False;

@@ -394,7 +394,7 @@ def test_capture(caller: Any) -> None:
 
 
 def test_kernel_read_only(caller: Any) -> None:
-    """What is read-only is for pointers that take it; their packers are asked, and not those of others."""
+    """Read-only memory is for pointers that take it. Their packers are asked, and no others."""
     fast.learn(Interface, None)
     on, read_only, asked = stream(44), Interface(data=(0x3000, True)), []
 
@@ -440,7 +440,7 @@ def test_kernel_layouts(caller: Any) -> None:
 
 
 def test_same_blocks(group: mscclgo.Group) -> None:
-    """The blocks that C packs are those of the code in Python."""
+    """C and Python pack the same blocks."""
     kernel = group.compile(
         """
         #include <mscclgo/group.cuh>

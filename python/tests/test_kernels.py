@@ -695,8 +695,7 @@ extern "C" __global__ void count(mscclgo::FifoHandle fifo, uint64_t to) {
 
 
 def test_triggers(group: mscclgo.Group) -> None:
-    """Kernels push triggers of their own, which a function gets, those of a thread in the order in which
-    it pushes them."""
+    """Kernels push triggers of their own. A function gets them, each thread's in the order of its pushes."""
     module = group.compile(TRIGGERS, "triggers.cu")
     kernel = module.report
     got: List[mscclgo.Trigger] = []
@@ -943,7 +942,7 @@ def test_dropped_stream(group: mscclgo.Group) -> None:
 
 @pytest.mark.skipif("MSCCLGO_TEST_BUNDLE" not in os.environ, reason="scripts/test-python makes the file of kernels")
 def test_load(group: mscclgo.Group) -> None:
-    """A kernel from a file, by a text and by a path, whose parameters are those of its source."""
+    """A kernel from a file, by a text and by a path, has the parameters of its source."""
     file = os.environ["MSCCLGO_TEST_BUNDLE"]
     for where in (file, Path(file)):
         kernel = group.load(where).scale

@@ -80,7 +80,7 @@ ENDS = {
 
 @pytest.mark.parametrize("name", ENDS)
 def test_status(name: str, tmp_path: Path) -> None:
-    """The status is that of the rank that failed first, and the launcher names it and tells how all ended."""
+    """The status is the first failing rank's. The launcher names that rank and tells how all ended."""
     end, status, text = ENDS[name]
     done = run(3, script(tmp_path, f"if rank == 1: {end}\ntime.sleep(60)\n"))
     assert done.returncode == status and text in done.stderr, done

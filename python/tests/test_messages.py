@@ -73,7 +73,7 @@ def test_uneven(together: Any) -> None:
 
 
 def test_empty_body(together: Any) -> None:
-    """The first messages are launched by all ranks, also by those that have none."""
+    """The first messages are launched by all ranks, also by ranks that have none."""
 
     def body(group: mscclgo.Group) -> None:
         got = np.zeros(5)

@@ -47,7 +47,7 @@ def test_demo_copied(tmp_path: Path) -> None:
 
 
 def test_demo_fails(tmp_path: Path) -> None:
-    """The demo tells that it lacks NumPy, and its status is that of its ranks."""
+    """The demo tells that it lacks NumPy, and has the status of its ranks."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['numpy'] = None\n")
     done = python("-m", "mscclgo", "demo", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stderr) == (1, "the demo needs NumPy: pip install numpy\n")
@@ -379,7 +379,7 @@ def test_version() -> None:
 
 
 def test_wheel() -> None:
-    """What is installed has the package's version, its license, and those of what its library links."""
+    """What is installed has the package's version and license, and the licenses of the code that its library links."""
     try:
         wheel = metadata.distribution("mscclgo")
     except metadata.PackageNotFoundError:
@@ -397,7 +397,7 @@ def test_wheel() -> None:
 
 
 def test_packaged_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library is told of NVRTC of a package, that of PyTorch's version of CUDA first."""
+    """The library is told of a package's NVRTC, first of the one for PyTorch's version of CUDA."""
     from mscclgo import _compiler
 
     def library(path: str) -> Path:

@@ -25,7 +25,7 @@ SOURCE = """
 
 extern "C" __global__ void who(mscclgo::GroupHandle g, int* to) { to[0] = 100 * g.size + g.rank; }
 
-// Copies this rank's part to all ranks, and waits for those of theirs.
+// Copies this rank's part to all ranks, and waits for theirs.
 extern "C" __global__ void gather(mscclgo::MemoryChannelHandle* channels, int ranks, int rank, uint64_t part) {
   for (int r = 0; r < ranks; r++) {
     channels[r].put(rank * part, rank * part, part, threadIdx.x, blockDim.x);
@@ -58,7 +58,7 @@ class Rank:
         return [self.channels.reform(), self.ports.reform(), self.peers.reform(), self.summed.reform()]
 
     def tell(self) -> None:
-        """Queues a word for the next rank, and waits for that of the one before."""
+        """Queues a word for the next rank, and waits for the previous rank's word."""
         rank, size = self.group.rank, self.group.size
         self.ports.on_stream((rank + 1) % size, stream=self.stream).put_with_signal(0, 8, 8, flush=True)
         self.ports.on_stream((rank - 1) % size, stream=self.stream).wait()
@@ -234,7 +234,7 @@ extern "C" __global__ void push(mscclgo::FifoHandle fifo) { fifo.push(mscclgo::T
 
 
 def test_fails_again() -> None:
-    """Rank 1's handler does not return, so that its call fails, and with it that of rank 0. The next is right."""
+    """Rank 1's handler does not return, so that its call fails, and rank 0's call with it. The next is right."""
     rendezvous = [mscclgo.Rendezvous() for _ in range(3)]
     ids = [r.id for r in rendezvous]
     step = threading.Barrier(2, timeout=100)

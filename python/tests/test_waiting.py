@@ -261,7 +261,7 @@ def test_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_waits_once(group: mscclgo.Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the calls that prepare go the way of those that wait."""
+    """Only calls that prepare run as calls that wait do."""
     waits: List[Any] = []
     monkeypatch.setattr(_group, "wait", lambda body, interrupted: (waits.append(body), body())[1])
     x, y = ones(321), ones(321)

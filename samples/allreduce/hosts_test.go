@@ -113,7 +113,7 @@ func TestHosts(t *testing.T) {
 
 // TestHostsOnUnlikelyInterfaces has hosts whose only interface has the name of a
 // container bridge, which is not chosen by itself. The addresses of the bootstrap are
-// used, and never those of the loopback interface.
+// used, and never the loopback interface's.
 func TestHostsOnUnlikelyInterfaces(t *testing.T) {
 	skipOnGPU(t)
 	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
@@ -153,7 +153,7 @@ func TestHostsOnABadNetwork(t *testing.T) {
 // than the default timeout of waits.
 const noticed = 60 * time.Second
 
-// allFail waits until all ranks have ended and checks that those of missed did so
+// allFail waits until all ranks have ended and checks that the ranks in missed did so
 // with an error that names the rank they missed.
 func allFail(t *testing.T, all []*testproc.Process, missed map[int]int) {
 	t.Helper()

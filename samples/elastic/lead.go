@@ -25,8 +25,8 @@ type process struct {
 	ended chan error
 }
 
-// settle is how long the server waits for more ranks. Those that are started, or notice a
-// failure, on a loaded machine take a while.
+// settle is how long the server waits for more ranks. On a loaded machine ranks take a
+// while to start or to notice a failure.
 const settle = 2 * time.Second
 
 // lead opens the server and starts the ranks. Then it kills one, so many times, and another

@@ -2,10 +2,10 @@
 // in its table of folders, and that its table of headers is complete. It also checks that
 // the tests which any document names exist. Run it in the root of the module.
 //
-// The table of folders has columns "folder", "is for" and "sits on". Its order is
-// that of the layers. A folder may import the folders that it sits on and those that
-// they sit on, all of which are in rows below, and folders to the right of it in its
-// own row. "all" stands for all rows below. Imports of tests do not count.
+// The table of folders has columns "folder", "is for" and "sits on". Its rows are in the
+// order of the layers. A folder may import the folders that it sits on and the folders
+// that these sit on. All of them are in rows below, or to the right of it in its own row.
+// "all" stands for all rows below. Imports of tests do not count.
 package main
 
 import (

@@ -118,8 +118,8 @@ func TestOldDriver(t *testing.T) {
 	check(t, d.CopyToHost(nil, 4096))
 }
 
-// TestRDMAOrdered asks drivers whether kernels see the writes of RDMA devices in order: the values are those of
-// CUGPUDirectRDMAWritesOrdering.
+// TestRDMAOrdered asks drivers whether kernels see the writes of RDMA devices in order. The values are of the
+// enumeration CUGPUDirectRDMAWritesOrdering.
 func TestRDMAOrdered(t *testing.T) {
 	for ordering, want := range map[string]bool{"0": false, "100": true, "200": true} {
 		if infos := must(newDriver(buildFake(t, "-DRDMA_ORDERING="+ordering)).List())(t); infos[0].RDMAOrdered != want {

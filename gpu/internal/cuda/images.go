@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// The ranks of a process that share a GPU load the same code. Those that come later take
-// the module of the first: the driver would load it again only when the first rank's kernels
-// have ended, and these may be waiting for the later ranks.
+// The ranks of a process that share a GPU load the same code. Later ranks take the module
+// of the first: the driver would load it again only when the first rank's kernels have
+// ended, and these may be waiting for the later ranks.
 
 // image is a module for several users.
 type image struct {

@@ -44,7 +44,7 @@ func TestNativeQueue(t *testing.T) {
 		expect("asking again", nativetest.Do(q, native.Reach, mark, 0, 0), 0)
 	}
 
-	// The error of a failure is that of the method.
+	// A failure gives the same error as the method.
 	const launchFailed = 719
 	expect("a copy to nowhere", nativetest.Do(q, native.Write, 0, at, 8), launchFailed)
 	expect("a store to nowhere", nativetest.Do(q, native.Store, 0, 1, 0), launchFailed)

@@ -12,8 +12,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
-// TestTurns: threads take turns at putting work on a GPU's streams, but for those that
-// have waited for long.
+// TestTurns: threads take turns at putting work on a GPU's streams. A thread that has waited
+// for long goes on without its turn.
 func TestTurns(t *testing.T) {
 	d := must(newDriver(buildFake(t, "-DTURNS")).Open(0))(t)
 	closeAtEnd(t, d.Close)

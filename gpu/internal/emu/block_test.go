@@ -188,7 +188,7 @@ func TestBarrierKinds(t *testing.T) {
 	m := load(t, d, `
 extern "C" __global__ void kinds(int* out) {
   int i = threadIdx.x;
-  if (i >= 90) return;  // those that ended are not waited for
+  if (i >= 90) return;  // nobody waits for threads that have ended
   for (int round = 0; round < 50; round++) {
     int few = __syncthreads_count(i < round), any = __syncthreads_or(i == round + 70);
     int all = __syncthreads_and(i < 100), not_all = __syncthreads_and(i != round);

@@ -219,9 +219,9 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestZeros writes and fills with zeros, at any alignment: pages that were never written take no memory
-// afterwards either, those that were have their place still, as what a NIC has registered must,
-// and nothing beside the zeros changes.
+// TestZeros writes and fills with zeros, at any alignment. Pages that were never written take no memory
+// afterwards either. Pages that were written keep their place, as pages that a NIC has registered must.
+// Nothing beside the zeros changes.
 func TestZeros(t *testing.T) {
 	d := open(t)
 	const size = 8 << 20
@@ -273,7 +273,7 @@ func TestZeros(t *testing.T) {
 }
 
 // TestRangeOfSameNumber finds memory by a pointer that another Device of the same number has allocated,
-// and not that of another device.
+// and finds no memory of another device.
 func TestRangeOfSameNumber(t *testing.T) {
 	owner, d := open(t), open(t)
 	m := alloc(t, owner, 4096)

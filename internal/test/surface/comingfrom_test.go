@@ -40,7 +40,7 @@ func TestComingFrom(t *testing.T) {
 }
 
 // unmapped returns the names of the list that no first column of the section has, the names
-// there that the list does not have, and those that the list has twice.
+// there that the list does not have, and the names that the list has twice.
 func unmapped(document, section, list string, name *regexp.Regexp) (problems []string) {
 	mapped := map[string]bool{}
 	_, text, _ := strings.Cut(document, "\n## "+section+"\n")

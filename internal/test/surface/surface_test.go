@@ -39,7 +39,7 @@ func internal(path string) bool {
 	return strings.Contains("/"+path+"/", "/internal/") && strings.HasPrefix(path, module)
 }
 
-// list returns the packages that match the patterns and those that they need.
+// list returns the packages that match the patterns and the packages that they need.
 func list(t *testing.T, patterns ...string) map[string]pkg {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f",
@@ -313,7 +313,7 @@ func TestDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range undocumented(d) {
-			t.Errorf("%s has no doc comment, or not that of its like", strings.TrimSuffix(p.path+"."+name, "."))
+			t.Errorf("%s has no doc comment, or not the comment of its like", strings.TrimSuffix(p.path+"."+name, "."))
 		}
 	}
 }

@@ -65,7 +65,7 @@ func Open(t testing.TB, i int) *gpu.Device {
 // emulated device lacks.
 func CUDA() bool { return kind() == "cuda" }
 
-// Apart skips a test of n ranks on a machine with fewer GPUs than that: those that share one
+// Apart skips a test of n ranks on a machine with fewer GPUs than that: ranks that share one
 // wait for each other's kernels wherever they free memory. Emulated devices do not.
 func Apart(t testing.TB, n int) {
 	t.Helper()

@@ -52,7 +52,7 @@ func RunOn(t testing.TB, devices []*gpu.Device, o communicator.Options, rank fun
 	}
 }
 
-// RunEach runs ranks, each with its options, such as transports. Ranks import memory as those of
+// RunEach runs ranks, each with its options, such as transports. Ranks import memory as ranks of
 // several processes do.
 func RunEach(t testing.TB, o []communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) {
 	t.Helper()

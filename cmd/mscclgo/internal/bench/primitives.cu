@@ -128,7 +128,7 @@ MSCCLGO_DEVICE WaitResult answer(const PipeHandle& out, const PipeHandle& in, ui
 }  // namespace
 
 // copies writes rank 0's message to rank 1, a number of times: what the link carries when
-// no block waits for the peer. Blocks are as those of `messages`.
+// no block waits for the peer. Blocks are as in `messages`.
 extern "C" __global__ void __launch_bounds__(512)
     copies(const MemoryChannelHandle* channel, uint64_t bytes, uint32_t rounds, Times* times) {
   const Part part = partOf(bytes);

@@ -272,8 +272,8 @@ func ExampleFabric_Predict() {
 	// tree false 12.6ms
 }
 
-// TestEightGPUs finds that the rules and the predictions for eight GPUs in docs/MEASUREMENTS.md are
-// those that there are.
+// TestEightGPUs checks the rules and the predictions for eight GPUs in docs/MEASUREMENTS.md against
+// the default rules and the model.
 func TestEightGPUs(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/MEASUREMENTS.md")
 	if err != nil {

@@ -59,7 +59,7 @@ func (f Fabric) rate(k collective.Kind) float64 {
 	return f.All * 1000
 }
 
-// machines are those of topology's tests, by name, with the most of their GPUs.
+// machines has the machines of topology's tests, by name, with how many of their GPUs to use at most.
 var machines = map[string]int{"switches": 8, "bridges": 4, "sockets": 8, "cloud": 4, "cards": 4}
 
 // fabrics returns the links between the first GPUs of each machine, on so many hosts.

@@ -16,7 +16,7 @@ import (
 // A call is what ranks do together.
 type call struct {
 	kind collective.Kind
-	typ  collective.Type // of a reduction, that of others is drawn
+	typ  collective.Type // of a reduction; other kinds' types are drawn
 	op   collective.Op
 }
 
@@ -398,7 +398,7 @@ func (t *team) letters(random *rand.Rand, step, n int, pair func(i int) (from, t
 }
 
 // lay writes what this rank sends, one behind the other, and poisons where it receives. It
-// returns where each message is, of those that it has to do with.
+// returns where each message is that this rank sends or receives.
 func (t *team) lay(all []message, gap int) (out []byte, sends, receives map[int]uint64, err error) {
 	me := t.comm.Rank()
 	sends, receives = map[int]uint64{}, map[int]uint64{}

@@ -50,7 +50,7 @@ func (b *inbox) traded(move int) uint64 {
 func (b *inbox) own() uint64 { return b.fetched() + b.area + uint64(b.areas)*(words+1)*wordSize }
 
 // shift puts a random number of bytes to the next of some ranks, nil for all, and checks what
-// comes from the one before. The victim of mute does not signal, that of other has a block
+// comes from the one before. With mute this rank does not signal, and with other it has a block
 // more or less than its peers.
 func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step int, mute, other bool) error {
 	kernel, handles, ranks, at := "shift", w.memory.Handles, w.memory.Ranks, w.inbox.shifted(w.shifts)

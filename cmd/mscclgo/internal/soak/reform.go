@@ -66,8 +66,8 @@ func (w *worker) goOn(ctx context.Context) (err error) {
 	return errors.Join(err, w.leave(), w.close(), next.Close(), boot.Close(), w.device())
 }
 
-// nextGroup makes this rank one of the group, as that which it was in, or as a newcomer if it
-// has been in none.
+// nextGroup makes this rank one of the next group: by Reform of the group that it was in, or
+// as a newcomer if it has been in none.
 func (w *worker) nextGroup(ctx context.Context, boot *bootstrap.Bootstrap) (*communicator.Communicator, error) {
 	if w.comm != nil {
 		var streams []*gpu.Stream

@@ -294,8 +294,8 @@ type process struct {
 	done    chan struct{}
 }
 
-// stacks returns those of its goroutines that are of a rank's work, or of what forms and leaves its group, of a
-// process that was told to print them.
+// stacks returns the stacks that a process was told to print, of goroutines that do a rank's work, or form or
+// leave its group.
 func (p *process) stacks() string {
 	var some []string
 	for _, one := range strings.Split(p.stderr.String(), "\n\n") {

@@ -47,8 +47,8 @@ extern "C" __global__ void portShift(const PortChannelHandle* channels, uint32_t
   if (channels[blockIdx.x * peers + left].wait() == WaitResult::Done) to.flush();
 }
 
-// trade tells the left rank that this one's bytes are there, gets those of the right one, and
-// stores to, adds to and exchanges three words of its memory, of which it gets the third.
+// trade tells the left rank that this one's bytes are there, and gets the right rank's bytes. It
+// stores to, adds to and exchanges three words of the right rank's memory, and gets the third.
 extern "C" __global__ void trade(const PortChannelHandle* channels, uint32_t peers, uint32_t right,
                                  uint32_t left, uint64_t dst, uint64_t src, uint64_t bytes, uint64_t words,
                                  uint64_t value, uint64_t own) {

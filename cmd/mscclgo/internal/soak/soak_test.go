@@ -21,9 +21,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSoak runs the faults once, but for those that a wait's deadline ends, which have
-// tests in package communicator. The machine may be busy, so that the promised times,
-// which a soak on an idle one checks, are not.
+// TestSoak runs the faults once, but for faults that a wait's deadline ends: these have
+// tests in package communicator. It does not check the promised times, since the machine
+// may be busy: a soak on an idle one does.
 func TestSoak(t *testing.T) {
 	forbidDriver(t)
 	c := config{

@@ -8,7 +8,7 @@
 #include "mscclgo/emu/abi.h"
 #include "mscclgo/emu/vector_types.h"
 
-// CUDA's words for where a function runs or a variable is. Those that begin with
+// CUDA's words for where a function runs or a variable is. The words that begin with
 // mscclgo_emu_ are for the Go side, which rewrites them in the preprocessed text: kernels
 // are followed by a registration, and __shared__ becomes thread-local storage (an OS
 // thread runs one block at a time).

@@ -1,5 +1,5 @@
-// words.h: atomic operations on words. Those of the compiler do it, or, in a module that is
-// compiled for the race finder, the device, which is told the scope.
+// words.h: atomic operations on words, by the compiler's built-ins. In a module that is
+// compiled for the race finder the device does them, and is told the scope.
 #pragma once
 
 #include "mscclgo/emu/race.h"
