@@ -48,8 +48,8 @@ func (t *table) free(private *arena) {
 	}
 }
 
-// addresses are those of the ranks from layout.RanksByValue on, in device memory, where the
-// kernels of this rank read them. The zero value has none.
+// addresses are addresses of the memory of the ranks from layout.RanksByValue on. They lie in device
+// memory, where the kernels of this rank read them. The zero value has none.
 type addresses struct {
 	table
 	stored []gpu.Ptr // what is there

@@ -61,7 +61,7 @@ func (br *branch) number(rank int) int {
 // mostRenumbered is how many ranks a text has with both their numbers.
 const mostRenumbered = 8
 
-// renumbered says which ranks of this group those of another are, unless they are the same or many.
+// renumbered says which ranks another group's ranks are in this group, unless the numbers are the same or many.
 func (br *branch) renumbered(other *branch) string {
 	if slices.Equal(br.numbers, other.numbers) || len(other.numbers) > mostRenumbered {
 		return ""

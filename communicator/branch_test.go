@@ -185,9 +185,9 @@ func TestOuterGroupsFailure(t *testing.T) {
 	}
 }
 
-// TestWaitsOfAFailedGroup has the outer group fail while a rank waits there: a part hears of that
-// wait, behind those that go on, for as long as it may explain one of the part, and does not take
-// the ranks of the failed group, which tell nothing more, for silent.
+// TestWaitsOfAFailedGroup has the outer group fail while a rank waits there. A part hears of that
+// wait, behind waits that go on, for as long as it may explain a wait of the part. The ranks of the
+// failed group tell nothing more, and the part does not take them for silent.
 func TestWaitsOfAFailedGroup(t *testing.T) {
 	outer, clock := observers(0, 0, 0, 0)
 	part, other := split(outer, clock, 0, 1), split(outer, clock, 0, 2)

@@ -86,7 +86,7 @@ func (e *channelEnds) registerLocal(inbox *gpu.Buffer) (err error) {
 	return err
 }
 
-// take has the handles be those of these channels.
+// take makes these channels the owner of the handles, which the channels before them had.
 func (e *channelEnds) take() error {
 	if e.before != nil {
 		e.before.handles, e.before = nil, nil
@@ -94,8 +94,8 @@ func (e *channelEnds) take() error {
 	return nil
 }
 
-// captured reports whether graphs that use these channels are right for those of the next group: this rank has its
-// place, and the handles, if there are any, are now where they were.
+// captured reports whether graphs that use these channels are right for the next group's channels: this rank has the
+// same number in a group of the same size, and the handles, if there are any, are now where they were.
 func (e *channelEnds) captured(c *Communicator, now, before *gpu.Buffer) bool {
 	return c.asBefore(e.sems.c) && (before == nil || now != nil && now.Ptr() == before.Ptr())
 }

@@ -76,7 +76,7 @@ func TestMemoryChannels(t *testing.T) {
 	}
 }
 
-// TestNoSuchChannel asks for channels that there are not: they are none, and not those of others.
+// TestNoSuchChannel asks for channels that do not exist: it gets none, and no other channel in their place.
 func TestNoSuchChannel(t *testing.T) {
 	const n = 3
 	comms := group(t, n, communicator.Options{})

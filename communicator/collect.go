@@ -130,7 +130,7 @@ func (c *Communicator) joinOnce(err, with error) error {
 	return &once{err, with}
 }
 
-// once is an error whose text has that of another.
+// once is an error whose text contains the text of another.
 type once struct{ err, with error }
 
 func (o *once) Error() string   { return o.err.Error() }
@@ -166,7 +166,7 @@ func (c *Communicator) AllGather(ctx context.Context, data []byte) ([][]byte, er
 }
 
 // Broadcast returns the data of rank root on all ranks and ignores the data of the
-// others. Its limits are those of [Communicator.AllGather]. Collective.
+// others. It has the limits of [Communicator.AllGather]. Collective.
 //
 // Errors: ErrInvalid for a root outside the group.
 func (c *Communicator) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {

@@ -56,17 +56,17 @@ type Options struct {
 	// has from its first such pipes on; it may differ among ranks. 0 means 64 MiB.
 	PipePool uint64
 	// Transports are the transports that may be used; they may differ among ranks. 0
-	// means all. Without CudaIPC no memory is mapped, not even that of ranks on the
+	// means all. Without CudaIPC no memory is mapped, not even between ranks on the
 	// same host. [Join] uses the variable MSCCLGO_TRANSPORTS instead if it is set.
 	Transports registeredmem.Transports
 	// Host is the identity of this rank's host: ranks with the same one may map each other's
 	// memory, others need a network. Ranks of one machine with several are a group on several
-	// hosts, to try a program there. "" means that of the variable MSCCLGO_HOST_ID, or else the
-	// kernel's.
+	// hosts, to try a program there. "" means the value of the variable MSCCLGO_HOST_ID, or else
+	// the kernel's identity.
 	Host string
 	// SHM configures the transport through shared memory of the host, for peers on this host
-	// whose memory is not mapped. Its secret is set by the communicator. The Timeout of this and of the
-	// other networks is a second more than that of waits unless it is set, so that these end first.
+	// whose memory is not mapped. Its secret is set by the communicator. A Timeout of 0, here and for the
+	// other networks, means a second more than the time-out of waits, so that waits end first.
 	SHM shm.Options
 	// InfiniBand configures the transport for peers on other hosts that is used where
 	// both ranks have an RDMA device with an active port.
@@ -147,7 +147,7 @@ type Communicator struct {
 	patience time.Duration      // lostPatience
 	shared   *arena             // memory that peers write: semaphores
 	pipes    *pipePool          // memory of shared pipes
-	launches inside.LaunchGroup // by which the device knows those of this group
+	launches inside.LaunchGroup // by which the device knows this group's launches
 	sharers  int                // ranks that use this rank's device, itself included
 	beside   []int              // of these, the others of this process
 	crowded  bool               // some rank of the group has such
@@ -155,13 +155,13 @@ type Communicator struct {
 	links    []registeredmem.Transports // the transport to each peer
 	networks []network
 	board    *watch.SharedBoard          // of this host's ranks
-	calls    atomic.Pointer[watch.Calls] // those of MatchCall; nil before there is a board
+	calls    atomic.Pointer[watch.Calls] // that MatchCall compares; nil before there is a board
 	tracer   *tracer                     // of the timeline, or nil
 
 	reforming sync.Mutex                    // held by Reform and Close
 	together  bool                          // the other ranks have left too; see leave
 	retired   bool                          // Reform has ended the group's part, and no communicator has what lasts
-	latest    *atomic.Pointer[Communicator] // of those that Reform has made one of the other
+	latest    *atomic.Pointer[Communicator] // the newest that Reform has made, from the first on; they share it
 
 	mu         sync.Mutex
 	retiring   bool                   // Reform is ending the group's part, or could not
@@ -185,11 +185,11 @@ type Communicator struct {
 
 // Join joins the group that the environment describes, as set by torchrun, mpirun,
 // srun, a Kubernetes indexed job or mscclgo run. It opens a device of this machine
-// for the rank: that of the variable MSCCLGO_DEVICE if it is set, else of
-// Options.Device. Close releases everything. The Logger of rank 0 hears who might join
-// besides the ranks; see [bootstrap.Env.Warning]. Collective.
+// for the rank, which the variable MSCCLGO_DEVICE names, or else Options.Device.
+// Close releases everything. The Logger of rank 0 hears who might join besides the
+// ranks; see [bootstrap.Env.Warning]. Collective.
 //
-// Errors: those of [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
+// Errors: as [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
 // [New].
 func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if os.Getenv(explore.Variable) != "" {
@@ -375,7 +375,7 @@ func (c *Communicator) everyone() []int {
 // Device returns this rank's device.
 func (c *Communicator) Device() *gpu.Device { return c.dev }
 
-// Bootstrap returns the group's bootstrap: that of [New], or after [Join] a
+// Bootstrap returns the group's bootstrap: the one given to [New], or after [Join] a
 // [*bootstrap.Bootstrap]. Tags of its messages are below 1<<63.
 func (c *Communicator) Bootstrap() Bootstrap { return c.given }
 

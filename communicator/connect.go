@@ -14,13 +14,13 @@ import (
 )
 
 // Connect returns a connection to a peer, over which the host moves data without a
-// kernel. If the group has failed, its error comes before that of the connection, which may
-// only be what came of it. Both ranks call it with the same tag, which is below 1<<63 and not in use
+// kernel. If the group has failed, its error comes before the connection's, which may
+// only be a consequence. Both ranks call it with the same tag, which is below 1<<63 and not in use
 // for messages of the bootstrap. After an error both may call it again with that tag.
 // The caller closes the connection before the communicator.
 //
 // Errors: ErrTimeout, naming the peer, when it does not call Connect in time;
-// ErrInvalid for a peer outside the group or a tag out of range; those of [connection.Endpoint].
+// ErrInvalid for a peer outside the group or a tag out of range; as [connection.Endpoint].
 func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*connection.Connection, error) {
 	op := fmt.Sprintf("communicator: connect to rank %d", peer)
 	if err := c.usable(op); err != nil {

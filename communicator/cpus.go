@@ -30,7 +30,7 @@ func (c *Communicator) nearCPUs() []int {
 	return c.within(cpus)
 }
 
-// within returns those of the CPUs that the process may run on, or all these if it may run on none of them.
+// within returns the CPUs of a list that the process may run on. If there are none, it returns all that it may run on.
 func (c *Communicator) within(cpus []int) []int {
 	own, err := ownCPUs()
 	if err != nil {

@@ -79,8 +79,8 @@ func OpenHalf(ctx context.Context, p *Pipes, rank int) error {
 	return errors.Join(err, q.Close())
 }
 
-// FailRegistration has the next registration of the buffer of lazy pipes fail, and returns a count of those that
-// do not.
+// FailRegistration has the next registration of the buffer of lazy pipes fail, and returns a count of the
+// registrations that do not.
 func FailRegistration(p *Pipes, err error) *atomic.Int32 {
 	var registered atomic.Int32
 	register := p.lazy.register

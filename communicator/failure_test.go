@@ -21,7 +21,7 @@ import (
 // machine: far from the deadline of the waits, an hour.
 const soon = 20 * time.Second
 
-// waiting makes channels between all ranks, and has those of the list launch a
+// waiting makes channels between all ranks, and has the ranks of the list launch a
 // kernel that waits for rank peer, which sends no signal.
 func waiting(t *testing.T, comms []*communicator.Communicator, all []*worker, peer int, list ...int) {
 	t.Helper()

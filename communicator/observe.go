@@ -138,7 +138,7 @@ func newObserver(rank, size int, now func() time.Time, br *branch, about observe
 }
 
 // join begins to write to the board and to read it. owners are the leaders of all ranks, and
-// leaders are those of other hosts that this rank hears. All ranks have come so far that they
+// leaders are the other hosts' leaders that this rank hears. All ranks have come so far that they
 // join too, so that their silence counts from now on.
 func (o *observer) join(b *watch.Board, owners, hostRanks, leaders []int) {
 	o.mu.Lock()
@@ -148,7 +148,7 @@ func (o *observer) join(b *watch.Board, owners, hostRanks, leaders []int) {
 	if o.branch.outer == o.branch {
 		o.branch.observe(o)
 	}
-	o.ticked = now // if the first tick is late, so perhaps are those of others
+	o.ticked = now // if the first tick is late, so perhaps are other ranks' ticks
 	o.lives = slices.Repeat([]life{{moved: now}}, len(owners))
 	for _, rank := range leaders {
 		o.leaders[rank] = now
@@ -382,8 +382,8 @@ func tellingFirst(a, b watch.Wait) int {
 }
 
 // listen notes whose beats have moved. After a gap in which this rank did not run, the silence of its
-// host's ranks counts from then on, as they perhaps had no CPU either. That of a rank which is seen to be
-// stopped goes on, but for the gap, and that of other hosts as grace.AfterGap says. The caller holds mu.
+// host's ranks counts from then on, as they perhaps had no CPU either. The silence of a rank that is seen to
+// be stopped goes on, without the gap. grace.AfterGap says how it goes on at other hosts. The caller holds mu.
 func (o *observer) listen(now time.Time) {
 	if gap := now.Sub(o.ticked); o.heartbeat > 0 && gap > o.heartbeat/grace.GapShare {
 		for i := range o.lives {

@@ -9,8 +9,8 @@ import (
 )
 
 // readLaunches reads this rank's launches, and then the notes, which it returns. A wait that passes
-// its deadline ends its kernel: so launches count only if none has done so since they were read,
-// and else those that there were before stay. The caller holds mu.
+// its deadline ends its kernel: so launches count only if none has done so since they were read.
+// Otherwise the launches that were read before stay. The caller holds mu.
 func (o *observer) readLaunches(read func() *deviceNotes) *deviceNotes {
 	if o.dev == nil {
 		return read()

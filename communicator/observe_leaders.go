@@ -37,7 +37,7 @@ type pulse struct {
 
 var exchangeWire = wire.For[exchange]()
 
-// start begins to observe the group. owners are the leaders of all ranks, and hostRanks those of the host group. Only the
+// start begins to observe the group. owners are the leaders of all ranks, and hostRanks the ranks of the host group. Only
 // messages of leaders have the tag.
 func (o *observer) start(b *watch.Board, owners, hostRanks []int, tag uint64) {
 	leaders := slices.Compact(slices.Sorted(slices.Values(owners)))
@@ -117,7 +117,7 @@ func (o *observer) receive(ctx context.Context, peer int, tag uint64) {
 }
 
 // relay returns what to send to the leader of another host: the pulses of this host's ranks or, from the first leader, of all
-// others. turns are those of the statuses that were sent before.
+// others. turns says which statuses were sent before.
 func (o *observer) relay(to int, turns []uint64) (e exchange) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

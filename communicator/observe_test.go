@@ -29,8 +29,8 @@ type many struct {
 func (m many) Rank() int { return m.rank }
 func (m many) Size() int { return m.size }
 
-// observers returns observers of ranks by one clock, which share a board with those of
-// the same owner. Their processes differ.
+// observers returns observers of ranks by one clock. Observers with the same owner share a
+// board. Their processes differ.
 func observers(owners ...int) (all []*observer, clock *time.Time) {
 	clock = new(time.Time)
 	*clock = time.Unix(1_000_000, 0)
@@ -237,8 +237,8 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// TestMute has two ranks of another host, of which one fell silent and then that host: nothing waits for
-// either, but for those that told what they do until this rank looked no more.
+// TestMute has two ranks of another host: one fell silent, and then that host. Both are mute. Ranks that
+// told what they do until rank 0 looked no more are not.
 func TestMute(t *testing.T) {
 	all, clock := observers(0, 0, 2, 2)
 	heard := func(d time.Duration, ranks ...*observer) { // by rank 0, of the other host

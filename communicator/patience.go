@@ -80,7 +80,7 @@ func (p *patience) end(err error) {
 	}
 }
 
-// Done and Err are those of a context.
+// Done and Err are as of a context.
 func (p *patience) Done() <-chan struct{} { return p.done }
 
 func (p *patience) Err() error {

@@ -22,7 +22,7 @@ import (
 // PipeOptions configure [Communicator.Pipes]. PerPeer, Size, Shared, Lazy and Ports are alike at
 // both ends of a pipe.
 type PipeOptions struct {
-	// To are the ranks that this one sends to, and From those that it receives from, in
+	// To are the ranks that this one sends to, and From the ranks that it receives from, in
 	// the order by which kernels count them. This rank may be among them. Each rank of To
 	// names this one in its From, and the other way round.
 	To, From []int
@@ -49,12 +49,12 @@ type PipeOptions struct {
 	// Pipes with more than channel.MaxPipeLot slots, with slots that have more bytes than a lot together, or
 	// more than half of one each, borrow nothing. A second such call registers and maps nothing.
 	Shared bool
-	// Lazy makes shared pipes that cost no more than their handles until [Pipes.Open] connects those to and
+	// Lazy makes shared pipes that cost no more than their handles until [Pipes.Open] connects the pipes to and
 	// from a rank: no connection, no memory for slots and semaphores, no descriptor and no goroutine. The
 	// size of slots is chosen as if all were open.
 	Lazy bool
 	// Buffer is memory of this rank, or nil. Messages that are received into it are
-	// written there directly, and those that are sent from it by hosts are fetched there.
+	// written there directly. Hosts fetch messages there that are sent from it.
 	// With it the senders of this rank's From wait for the call that receives a message;
 	// see post in <mscclgo/pipe.cuh>.
 	Buffer *gpu.Buffer
@@ -85,7 +85,7 @@ func (o PipeOptions) withDefaults() PipeOptions {
 }
 
 // Pipes are one rank's ends of pipes, one-way streams of messages. They are not carried to
-// another group by [Communicator.Reform]. Those of PipeOptions.Lazy are of no use to kernels before
+// another group by [Communicator.Reform]. With PipeOptions.Lazy kernels must not use them before
 // [Pipes.Open].
 type Pipes struct {
 	options     PipeOptions
@@ -456,7 +456,7 @@ func (p *Pipes) imported(ctx context.Context, description []byte) (*registeredme
 	return m, err
 }
 
-// connect makes this rank's ends and copies their handles to device memory, but for those that wait for the
+// connect makes this rank's ends and copies their handles to device memory, but for handles that wait for the
 // service.
 func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 	c, o := p.sems.c, &p.options

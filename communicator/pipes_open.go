@@ -83,7 +83,7 @@ func (p *Pipes) leaveClosed(values []layout.Pipe) error {
 // own: both calls return when the pipes of the two are connected, and no other rank takes part. Ranks that are
 // open, and pipes that are not lazy, cost nothing. Any goroutine may call it.
 //
-// The pipes to some of the ranks may be open after an error, which joins those of the others. These may be
+// After an error, which joins the errors of several ranks, the pipes to other ranks may be open. The rest may be
 // opened again: at once where the other rank's Open has worked, else when that rank opens them again too.
 //
 // Ranks that open their pipes one rank after the other can wait for each other in a circle, of which the error
@@ -91,7 +91,7 @@ func (p *Pipes) leaveClosed(values []layout.Pipe) error {
 //
 // Errors: ErrTimeout, naming the rank, when it does not call Open in time; ErrInvalid for a rank without pipes,
 // when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed or
-// its pipes are closed; those of [registeredmem.Registry.Import] and [connection.Endpoint].
+// its pipes are closed; as [registeredmem.Registry.Import] and [connection.Endpoint].
 func (p *Pipes) Open(ctx context.Context, ranks ...int) error {
 	if !p.made() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: open pipes", "the pipes are nil; Communicator.Pipes makes them")
@@ -366,7 +366,7 @@ func (m *meeting) askSoon(ctx context.Context) (end func() bool) {
 // opener is what this rank knows of another that opens lazy pipes, by the tags of these.
 type opener struct {
 	closed map[uint64]bool   // this rank has closed them, and the other may open them
-	asked  map[uint64]uint64 // the number of its newest call, of those that were not closed when it asked
+	asked  map[uint64]uint64 // the number of its newest call, of pipes that were not closed when it asked
 }
 
 // turnAway has a rank that opens its pipes to and from this one hear that they are closed here.
@@ -402,7 +402,7 @@ func (c *Communicator) forgetOpener(rank int, tag uint64) {
 	}
 }
 
-// answerInquiries answers those of a rank until ctx ends.
+// answerInquiries answers a rank's inquiries until ctx ends.
 func (c *Communicator) answerInquiries(ctx context.Context, rank int) {
 	for {
 		b, err := c.boot.Recv(ctx, rank, inquiryTag)

@@ -165,7 +165,7 @@ func unopened(t *testing.T, comms []*communicator.Communicator, pipes []*communi
 	}
 }
 
-// TestLazyPipesAlone opens pipes that the peer does not open in time, and then those of both ranks.
+// TestLazyPipesAlone opens pipes that the peer does not open in time, and then opens them on both ranks.
 func TestLazyPipesAlone(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
 	all := workers(t, comms)
@@ -673,7 +673,7 @@ func TestLazyPipesInGraph(t *testing.T) {
 	})
 }
 
-// TestManyLazyPipes has pipes between all pairs of many ranks, of which each opens those of its neighbours.
+// TestManyLazyPipes has pipes between all pairs of many ranks. Each rank opens the pipes to its neighbours.
 func TestManyLazyPipes(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("so many ranks that wait for each other do not fit on GPUs")
@@ -708,7 +708,7 @@ func TestManyLazyPipes(t *testing.T) {
 }
 
 // BenchmarkMakePipes makes pipes among 8 ranks, from each to all others, and tells how many descriptors they
-// have; "opened" are lazy ones, of which each rank opens those of a neighbour.
+// have; "opened" are lazy ones, and each rank opens the pipes to a neighbour.
 func BenchmarkMakePipes(b *testing.B) {
 	const n = 8
 	for _, name := range []string{"mapped", "ports", "Ethernet"} {

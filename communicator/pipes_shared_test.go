@@ -329,7 +329,8 @@ func TestManySharedPipes(t *testing.T) {
 	}
 }
 
-// refusedPipes has rank 1 spoil its options, those of o between neighbours: no rank makes pipes, and the rank `of` says want.
+// refusedPipes has ranks make pipes between neighbours with the options o, which rank 1 spoils: no rank makes pipes, and
+// the error of rank `of` has the texts of want.
 func refusedPipes(t *testing.T, comms []*communicator.Communicator, name string, o communicator.PipeOptions, spoil func(*communicator.PipeOptions), of int, want []string) {
 	errs := outcomes(t, len(comms), func(rank int) error {
 		mine := neighbours(rank, len(comms))

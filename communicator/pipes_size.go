@@ -65,7 +65,7 @@ func leastSlot(offers []*pipeOffer) (least uint64) {
 	return least
 }
 
-// agreed returns the size of a rank's pipes, where those that are left open have so many bytes.
+// agreed returns the size of a rank's pipes. Slots whose size is left open have so many bytes.
 func (o *pipeOffer) agreed(least uint64) channel.PipeSize {
 	size := o.size
 	if o.open {

@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// sizedBootstrap is that of rank 0 of a group which has a size and nothing else.
+// sizedBootstrap is the bootstrap of rank 0, in a group that has a size and nothing else.
 type sizedBootstrap struct {
 	fullBootstrap
 	size int

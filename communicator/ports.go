@@ -23,13 +23,13 @@ import (
 
 // ProxyService returns a started service that moves data for this rank's port
 // channels. It sets the options' rank and what bounds the waits in kernels. If the
-// options name no CPUs it sets those near the device, where the machine's topology is
-// known: those of them that the process may run on, or all its own if it may run on none. If
-// they name no threads, it sets [Options].Threads. A failure of the service fails the group, before the options' OnFailure is called, unless a peer caused it and news of why
-// come within 0.1 s. What the service's methods return of its failure has the group's error in
-// front, if it is another. Close the service before the communicator.
+// options name no CPUs, it sets the CPUs near the device that the process may run on, where the
+// machine's topology is known. If the process may run on none of these, it sets all that it may run on.
+// If they name no threads, it sets [Options].Threads. A failure of the service fails the group, before
+// the options' OnFailure is called, unless a peer caused it and news of why come within 0.1 s. Where the service
+// returns its failure, the group's error is in front if it is another. Close the service before the communicator.
 //
-// Errors: those of [proxyservice.New] and [proxyservice.Proxy.Start].
+// Errors: as [proxyservice.New] and [proxyservice.Proxy.Start].
 func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceOptions) (*proxyservice.ProxyService, error) {
 	if err := c.usable("communicator: make a proxy service"); err != nil {
 		return nil, err
@@ -115,8 +115,8 @@ type PortChannels struct {
 // error. Collective.
 //
 // Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer, a service of another device and when
-// the ranks disagree on PerPeer; those of [proxyservice.ProxyService.PortChannel]; with
-// PortChannelOptions.OnStream those of [devicecode.Load].
+// the ranks disagree on PerPeer; as [proxyservice.ProxyService.PortChannel]; with
+// PortChannelOptions.OnStream as [devicecode.Load].
 func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions) (*PortChannels, error) {
 	return c.portChannels(ctx, s, local, o, nil)
 }
@@ -126,7 +126,7 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions, before *channelEnds) (*PortChannels, error) {
 	op := "communicator: make port channels for " + sizeOf(local)
 	o.PerPeer = cmp.Or(o.PerPeer, 1)
-	o.Peers = slices.Clone(o.Peers) // they are those of Reform too
+	o.Peers = slices.Clone(o.Peers) // Reform uses them too
 	ranks, err := c.checkPeers(op, o.Peers)
 	err = errors.Join(c.checkService(op, s), err)
 	if o.OnStream && err == nil && c.usable(op) == nil {
@@ -396,7 +396,7 @@ func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
 // of what kernels have asked for, what the service has served, and all of it once that is closed. It
 // is for programs that close the channels when no peer waits for what they did last.
 //
-// Errors: those of [connection.Connection.Flush], behind the group's if it has failed.
+// Errors: as [connection.Connection.Flush], behind the group's if it has failed.
 func (p *PortChannels) Flush(ctx context.Context) error {
 	var errs []error
 	for _, conn := range p.connections {

@@ -16,8 +16,8 @@ import (
 )
 
 // StreamPort queues the operations of one port channel on a stream, for programs that have
-// no kernel of their own for them. They are those of PortChannelHandle in
-// <mscclgo/port_channel.cuh>, and do what is said there. Offsets and sizes are in bytes:
+// no kernel of their own for them. They do what the operations of PortChannelHandle do; see
+// <mscclgo/port_channel.cuh>. Offsets and sizes are in bytes:
 // remote and dst offsets are in the peer's memory, local and src offsets in this rank's.
 //
 // Each takes its place in the stream: it begins when the work before it is done, and what it
@@ -269,7 +269,7 @@ var portsSource []byte
 // like, into the cache of package devicecode. Channels with PortChannelOptions.OnStream need no compiler
 // then. Package collective has a Precompile for all kernels of the library.
 //
-// Errors: those of [devicecode.Compile]; ErrSystem if the cache cannot be written, unless they are there.
+// Errors: as [devicecode.Compile]; ErrSystem if the cache cannot be written, unless they are there.
 func Precompile(ctx context.Context, arch string) error {
 	_, err := devicecode.Compile(keep.Images(ctx), arch, portsFile, portsSource, devicecode.Options{})
 	return err

@@ -134,7 +134,7 @@ func testPortChannelsServiceFull(t *testing.T, o communicator.Options) {
 }
 
 // TestPortNamed has a kernel ask a port for what it cannot do: the error has the channels' name, or else the number
-// that those of waits have.
+// that errors of waits have.
 func TestPortNamed(t *testing.T) {
 	for _, name := range []string{"halo of the left side, and some more of it", ""} {
 		for _, bytes := range []uint64{65, 1 << 50} {

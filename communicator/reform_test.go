@@ -602,7 +602,7 @@ func TestReformMany(t *testing.T) {
 	closeAll(t, reformed)
 }
 
-// tableOf returns the addresses behind those that a handle holds.
+// tableOf returns the addresses that follow the addresses in a handle.
 func tableOf(t *testing.T, d *gpu.Device, at gpu.Ptr, ranks int) []gpu.Ptr {
 	t.Helper()
 	got := make([]gpu.Ptr, ranks-layout.RanksByValue)

@@ -19,7 +19,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
-// A launcher sets the environment; here it is that of a group of one rank.
+// A launcher sets the environment; here the example does, for a group of one rank.
 func ExampleRun() {
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
 	if err != nil {

@@ -22,7 +22,7 @@ var _ [semaphoreBytes]byte = [semaphore.Host2DeviceBytes]byte{}
 type semaphores struct {
 	c        *Communicator
 	perPeer  int
-	pair     bool                    // the channels are those of two ranks alone
+	pair     bool                    // the channels join two ranks alone
 	own      []piece                 // of channel i to rank r: own[index(i, r)]
 	memories []*registeredmem.Memory // imported or registered for these channels only
 	name     string                  // of the channels, or ""

@@ -37,10 +37,10 @@ type moreAddresses struct {
 // Barrier or Close that follows the last use. If the buffer is a slice, peers on this host
 // map its whole allocation: see [registeredmem.Registry.Register]. Collective.
 //
-// After an error of a context, on any rank, all may call it again, also those on which it worked. So it is
+// After an error of a context, on any rank, all may call it again, also ranks on which it worked. So it is
 // with [Communicator.MemoryChannels], [Communicator.PortChannels], [Communicator.Pipes] and [Communicator.Split].
 //
-// Errors: those of [registeredmem.Registry.Register] and
+// Errors: as [registeredmem.Registry.Register] and
 // [registeredmem.Registry.Import], such as ErrUnsupported when no transport reaches a
 // peer's memory; ErrRemote, naming the rank, when another rank failed.
 func (c *Communicator) Share(ctx context.Context, buf *gpu.Buffer) (*PeerMemory, error) {
@@ -53,8 +53,8 @@ func (c *Communicator) share(ctx context.Context, k *call, buf *gpu.Buffer, fail
 	return c.shareAt(ctx, k, buf, failed, nil)
 }
 
-// shareAt is share with the memories of an earlier group, or nil: where the driver can,
-// those of the same ranks take their places.
+// shareAt is share with the memories of an earlier group, or nil. Where the driver can, it
+// maps each rank's memory at the place of that rank's earlier one.
 func (c *Communicator) shareAt(ctx context.Context, k *call, buf *gpu.Buffer, failed error, before *PeerMemory) (*PeerMemory, error) {
 	if err := c.usable(k.op); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func sizeOf(b *gpu.Buffer) string {
 //
 // Errors: ErrUnsupported when a peer's memory is not mapped here, or the group
 // is larger than [devicecode.MaxRanks]; ErrInvalid when p is closed; in a group of more than
-// 72 ranks those of [gpu.Device.Alloc], as the table needs memory.
+// 72 ranks as [gpu.Device.Alloc], since the table needs memory.
 func (p *PeerMemory) Handle() (devicecode.PeerMemory, error) {
 	h, err := p.handleOf(p.c.everyone(), &p.more.all)
 	return layout.Handle[devicecode.PeerMemory](h), err

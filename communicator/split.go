@@ -29,11 +29,11 @@ import (
 // child's too; over any other, rank 0 of the child listens on every address.
 //
 // Each group fails alone. When a rank dies, the parent fails, and of the children only
-// those that have this rank. An Abort, a wait that fails and calls that differ fail the
+// the ones that have this rank. An Abort, a wait that fails and calls that differ fail the
 // one communicator in which they happen; the parent's failure fails no child, and a
 // child's failure not its parent. Where ranks of one group wait for a rank that waits in another, the
-// error names whom that waits for. One that is not of the group that fails is named in the text, as
-// "rank 3 of the outer group", the one from which all these groups came; Error.Peer then is a rank of
+// error names whom that rank waits for. A rank outside the group that fails is named in the text, as
+// "rank 3 of the outer group", the group from which all these groups came; Error.Peer then is a rank of
 // the group that fails. [Communicator.Abort] of one group with the error of another finds its culprit.
 //
 // The caller closes the child, before or after the parent. But the parent of [Join]
@@ -41,8 +41,8 @@ import (
 // children first. Ranks of a group whose kernels wait for each other on one device share
 // it with the parent's kernels.
 //
-// Errors: the group's if it has failed; those of [bootstrap.Connect] and [New], which
-// concern this child only, behind the group's if it has failed meanwhile.
+// Errors: the group's if it has failed; as [bootstrap.Connect] and [New], for this child
+// only, behind the group's if it has failed meanwhile.
 func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
 	op := fmt.Sprintf("communicator: split with color %d and key %d", color, key)
 	if err := c.usable(op); err != nil {

@@ -20,8 +20,8 @@ const drainPatience = time.Second
 // If queue fails on one rank, the kernels of others may wait for that rank: abort the
 // group with the error, as [Run] does.
 //
-// Errors: ErrInvalid for a nil stream or function, which is ErrRemote on the other ranks; that of
-// queue; those of [Communicator.Synchronize].
+// Errors: ErrInvalid for a nil stream or function, which is ErrRemote on the other ranks; the error of
+// queue; as [Communicator.Synchronize].
 func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() error) (slowest time.Duration, err error) {
 	const op = "communicator: time a stream's work"
 	if err := c.usable(op); err != nil {

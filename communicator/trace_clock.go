@@ -19,7 +19,7 @@ const traceTag = 1<<64 - 2
 // clockRounds is how often two hosts compare their clocks: the quickest time counts.
 const clockRounds = 16
 
-// hostClock identifies the clock of this process: that of the host since its boot, in the
+// hostClock identifies the clock of this process: the host's clock since its boot, in the
 // process's time namespace.
 func hostClock(host string) string {
 	namespace, err := os.Readlink("/proc/self/ns/time")

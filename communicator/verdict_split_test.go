@@ -15,8 +15,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// apart is by how much waits of one group begin before those of another, so that their deadlines
-// pass and the group's verdict is there before the other's deadlines.
+// apart is by how much waits of one group begin before another group's. So their deadlines pass,
+// and the group's verdict is there, before the other's deadlines.
 const apart = verdictTimeout / 3
 
 // barrier has a rank wait for the others of a group, in a kernel.

@@ -24,7 +24,7 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// verdictTimeout is that of waits that shall fail: long enough for all kernels to have
+// verdictTimeout is the time-out of waits that shall fail: long enough for all kernels to have
 // begun on a loaded machine.
 const verdictTimeout = 4 * time.Second
 
