@@ -22,7 +22,7 @@ extern "C" __global__ void borrowers(uint8_t* memory, uint32_t rounds, uint64_t*
 }
 
 // borrowAll has one thread borrow all lots and one more, after it has had some, and then find the only lot
-// that is free, once from each lot on where a search begins. places are those of the lots; the last is 0 if
+// that is free, once from each lot on where a search begins. places has the lots' places; the last is 0 if
 // that went well.
 extern "C" __global__ void borrowAll(uint8_t* memory, uint32_t skips, uint64_t* places) {
   PipePool* pool = reinterpret_cast<PipePool*>(memory);

@@ -206,7 +206,7 @@ var pipeConfigs = []pipeConfig{
 	{name: "shared, Ethernet, two lots", slots: 2, slotBytes: 256, shared: true, common: 3 << 20, over: registeredmem.Ethernet},
 }
 
-// unit returns the bytes after which the lengths of random messages go. Some of those that borrow go
+// unit returns the bytes after which the lengths of random messages go. Some messages that borrow go
 // round the lot twice.
 func (c pipeConfig) unit() uint64 {
 	if c.shared {
@@ -495,7 +495,7 @@ func TestLargePipes(t *testing.T) {
 	}
 }
 
-// TestPipeReplays makes the same calls by several launches, and by those of a graph.
+// TestPipeReplays makes the same calls by several launches, and by launches of a graph.
 func TestPipeReplays(t *testing.T) {
 	for _, c := range pipeConfigs {
 		t.Run(c.name, func(t *testing.T) {

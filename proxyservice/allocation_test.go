@@ -13,7 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// triggers are those that tests and benchmarks serve.
+// triggers are the triggers that tests and benchmarks serve.
 var triggers = map[string]fifo.Trigger{
 	"put with signal and flush": {B: 1 << 48, C: 64, Kind: layout.PortPut | layout.PortSignal | layout.PortFlush},
 	"inlined put":               {B: 5, C: 64, Kind: layout.PortPut | layout.PortInline},

@@ -11,7 +11,7 @@
 typedef struct {
   uint64_t position;  // of its trigger; of PROXY_PARKED the requests that the queue had taken
   int64_t since;      // of the first; 0 when nobody counts or traces
-  uint32_t number;    // of those that share the mark
+  uint32_t number;    // of flushes that share the mark
   uint32_t mark;      // the queue's, PROXY_GO_MARK or PROXY_PARKED
 } proxy_flush;
 

@@ -10,7 +10,7 @@ enum { PROXY_FLUSH_BUCKETS = 22 };
 typedef struct {
   uint64_t triggers[256];                     // by kind
   uint64_t bytes[8];                          // by the number of the transport's bit
-  uint64_t flushes[PROXY_FLUSH_BUCKETS + 1];  // those that took up to 1, 2, 4, ... microseconds
+  uint64_t flushes[PROXY_FLUSH_BUCKETS + 1];  // by their time: up to 1, 2, 4, ... microseconds
   uint64_t flushing;                          // nanoseconds of all flushes
   uint64_t idle;                              // nanoseconds
 } proxy_counters;

@@ -313,7 +313,7 @@ func (r *rank) wait(t testing.TB) {
 	}
 }
 
-// Action is that of port_test.cu.
+// Action is Action of port_test.cu.
 type Action int32
 
 const (

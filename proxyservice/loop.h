@@ -9,8 +9,8 @@
 #include "job.h"
 #include "native/trace.h"
 
-// PROXY_BATCH is how many triggers are served in a turn, those that Go serves too, which
-// get them together, so that the crossing costs each little.
+// PROXY_BATCH is how many triggers are served in a turn. It counts triggers for Go too, which
+// gets them together, so that the crossing costs each little.
 enum { PROXY_BATCH = 16 };
 
 // proxy_end is how a turn ended. From PROXY_QUIT on, there is something for Go.
@@ -53,12 +53,12 @@ typedef struct {
   // For Go, when the loop returns.
   proxy_job jobs[PROXY_BATCH];
   proxy_failure failure;
-  uint32_t taken;       // of jobs: those for Go
+  uint32_t taken;       // the first jobs, which are for Go
   uint32_t connection;  // of PROXY_QUERY and PROXY_FLUSH_FAILED
 
   // Set by Go, before it calls again.
   bool reached;   // the mark of PROXY_QUERY
-  uint32_t done;  // of jobs: those that it did
+  uint32_t done;  // the first jobs, which it did
   bool stalled;   // the first job that it did not do must wait
 
   // Set by any thread.

@@ -46,12 +46,12 @@ type Handler func(context.Context, fifo.Trigger) error
 
 // Options configure a [Proxy]. The zero value is right for most uses.
 type Options struct {
-	// CPUs are those that the proxy's thread may run on, for example those near the
+	// CPUs are the CPUs that the proxy's thread may run on, for example the CPUs near the
 	// device. Empty means any.
 	CPUs []int
 	// Threads are shared with the other proxies that have them. nil means a thread of the
-	// proxy's own, which one with a handler of the user's has in any case: nobody knows
-	// how long a handler takes.
+	// proxy's own. A proxy with a handler of the user's has its own in any case: nobody
+	// knows how long a handler takes.
 	Threads *Threads
 	// Spin is how long the proxy polls without a pause after it last had work. 0
 	// means 1 millisecond, less than 0 not at all.
@@ -61,8 +61,8 @@ type Options struct {
 	Sleep time.Duration
 	// OnFailure is called once, with the reason, when the proxy ends before Stop, or
 	// leaves triggers that kernels wait for. It should make the group fail, so that
-	// they do not. The proxy's goroutine calls it, one of its own where the proxy shares its thread,
-	// or that of Stop or Close. It must not call these, nor Start.
+	// they do not. The proxy's goroutine calls it, or one for this call where the proxy shares its
+	// thread, or the goroutine of Stop or Close. It must not call these, nor Start.
 	OnFailure func(error)
 	// Ends is closed when the group has failed, as Done of a communicator is. nil never is.
 	Ends <-chan struct{}

@@ -30,7 +30,7 @@ type ServiceOptions struct {
 	// means fifo.DefaultSize.
 	RingSize int
 	// Watch bounds the waits of kernels for room in the ring and for flushes. Its
-	// zero value is that of fifo.Options.
+	// zero value means what it means in fifo.Options.
 	Watch devicecode.Watch
 	// Direct is the size in bytes up to which a kernel's thread makes a put itself
 	// where it can. 0 means channel.DefaultDirect; and channel.HostOnly on emulated devices where races
@@ -119,7 +119,7 @@ type ProxyService struct {
 
 // New returns a service for the kernels of a device. It is not started.
 //
-// Errors: those of [fifo.New] and [NewProxy]; ErrInvalid for a negative
+// Errors: as [fifo.New] and [NewProxy]; ErrInvalid for a negative
 // ServiceOptions.MaxConnections.
 func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	const op = "proxyservice: new service"
@@ -301,7 +301,7 @@ func (s *ProxyService) room(connects bool) error {
 // BasePortChannel returns a channel of a semaphore whose puts, gets and stores name the
 // memories by the ids that AddMemory returns.
 //
-// Errors: those of AddSemaphore.
+// Errors: as [ProxyService.AddSemaphore].
 func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.BasePortChannel, error) {
 	id, err := s.AddSemaphore(sem)
 	if err != nil {
@@ -318,7 +318,7 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 // PortChannel returns a channel of a semaphore between the peer's memory dst and
 // this rank's src. It takes no device or pinned memory of its own.
 //
-// Errors: those of AddSemaphore, AddMemory and [channel.NewPortChannel].
+// Errors: as [ProxyService.AddSemaphore], [ProxyService.AddMemory] and [channel.NewPortChannel].
 func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registeredmem.Memory) (*channel.PortChannel, error) {
 	base, err := s.BasePortChannel(sem)
 	if err != nil {
@@ -338,7 +338,7 @@ func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registe
 // Pipe returns an end of a pipe whose messages the service moves over the semaphore's
 // connection.
 //
-// Errors: those of PortChannel, AddMemory and [channel.NewPortPipe].
+// Errors: as [ProxyService.PortChannel], [ProxyService.AddMemory] and [channel.NewPortPipe].
 func (s *ProxyService) Pipe(sem *semaphore.Host2Device, c channel.PipeConfig) (*channel.Pipe, error) {
 	port, err := s.PortChannel(sem, c.Peer.Memory, c.Own.Memory)
 	if err != nil {
@@ -363,7 +363,7 @@ func (s *ProxyService) Pipe(sem *semaphore.Host2Device, c channel.PipeConfig) (*
 // It does nothing on nil, and may be called again, also meanwhile: every call returns once that is
 // done, the first of them with the error.
 //
-// Errors: those of [Proxy.Stop], after a second. After ErrInvalid, the service goes on.
+// Errors: as [Proxy.Stop], after a second. After ErrInvalid, the service goes on.
 func (s *ProxyService) Close() error {
 	if s == nil {
 		return nil

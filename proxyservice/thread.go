@@ -18,7 +18,7 @@ import (
 // call.
 type thread struct {
 	c       *C.proxy_thread
-	cpus    string // those that it may run on, as Threads names them
+	cpus    string // that it may run on, as Threads names them
 	runs    []*run
 	joining []*run // to be added; guarded by Threads.mu
 }

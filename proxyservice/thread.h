@@ -13,7 +13,7 @@ typedef struct {
   bool idle;    // nothing was found for a while: other goroutines may run
   bool worked;  // something was, since the first had its turn
   uint32_t turn, size, capacity;
-  proxy_loop** loops;  // those that take turns
+  proxy_loop** loops;  // that take turns
 } proxy_thread;
 
 // proxy_thread_new returns a thread of zeros.

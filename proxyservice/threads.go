@@ -11,10 +11,10 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// Threads are threads that proxies share, of any ranks and devices of a process: those that
-// are bound to the same CPUs, which a communicator binds them to by the NUMA node of
-// their device, have one thread. It serves their rings in turn, 16 triggers at most in each
-// turn, so that a ring that is never empty holds up none. A thread begins with the first
+// Threads are threads that proxies share, of any ranks and devices of a process. Proxies that
+// are bound to the same CPUs have one thread. A communicator binds them by the NUMA node of
+// their device. The thread serves their rings in turn, 16 triggers at most in each turn, so that
+// a ring that is never empty holds up none. A thread begins with the first
 // proxy that is started on it and ends with the last. Shared threads leave cores to others;
 // with many triggers at a time, a thread for each proxy serves more of them.
 //
@@ -96,8 +96,8 @@ func (s *Threads) forget(t *thread) {
 	}
 }
 
-// end ends a run. err is why, or nil. OnFailure may wait for something, which the other runs of the
-// thread, and those that are to join it, do not.
+// end ends a run. err is why, or nil. OnFailure may wait for something, and must hold up neither the
+// other runs of the thread nor the runs that are to join it.
 func (s *Threads) end(t *thread, r *run, err error) {
 	t.remove(r)
 	s.mu.Lock()

@@ -145,8 +145,8 @@ func openFiles(t testing.TB) int {
 	return n
 }
 
-// expectFiles checks that some descriptors are open, and at most some more, once those that
-// are about to be closed are.
+// expectFiles checks that some descriptors are open, and at most some more. It waits for descriptors
+// that are about to be closed.
 func expectFiles(t testing.TB, want, more int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestProcess has registries of one process import from each other when their servers have
-// ended, and only those of one group with one secret.
+// ended. Only registries of one group with one secret can.
 func TestProcess(t *testing.T) {
 	process := new(inside.Process[*Registry])
 	alone := func(rank int, change func(*Options)) *Registry {

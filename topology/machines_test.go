@@ -109,7 +109,7 @@ func TestLinkSpeeds(t *testing.T) {
 		root.file(at("current_link_width"), c.current)
 		root.file(at("max_link_width"), c.most)
 		m := discover(t, root, dgxServer())
-		// Both others have faster links: those of the switch are unknown.
+		// Both others have faster links: the switch's links are unknown.
 		r := narrowest(m.pciHops(m.GPUs[0].PCIBusID, "0000:02:01.0"))
 		want := c.bandwidth
 		if want > unknownPCIe {

@@ -111,7 +111,7 @@ func TestSecondAdds(t *testing.T) {
 	if len(served) != 2 || served[0].Bandwidth != 50 || served[1].Bandwidth < 13 || served[1].Bandwidth > 13.1 {
 		t.Errorf("it has %+v", served)
 	}
-	// Of three the one with the most is taken: that which is not below the first one's bridge.
+	// Of three the one with the most is taken: the one that is not below the first one's bridge.
 	m := handMade([]place{at}, append(nics, nicAt{"c", at, RoCE, 400, false}))
 	gpu := m.GPUs[0].PCIBusID
 	m.devices[gpu] = device{path: m.devices[gpu].path, gigatransfers: 64, lanes: 16}

@@ -45,7 +45,7 @@ func TestNICsFor(t *testing.T) {
 		for _, g := range m.GPUs {
 			got = append(got, namesOf(m.NICsFor(g.PCIBusID, RDMA)))
 		}
-		// GPU 3 is near to "a" alone, so that b serves two of those that may have either.
+		// GPU 3 is near to "a" alone, so that b serves two of the GPUs that may have either.
 		testcmp.Equal(t, "NICs", got, []string{"b", "a", "b", "a"})
 	}
 	for _, c := range []struct {

@@ -13,7 +13,7 @@
 //
 // grafana.json, beside this file, is a Grafana dashboard of them.
 //
-// Those of the memory of shared pipes (communicator.PipeOptions.Shared) have the label rank:
+// Metrics of the memory of shared pipes (communicator.PipeOptions.Shared) have the label rank:
 //
 //	mscclgo_pipe_pool_bytes                    of the memory
 //	mscclgo_pipe_pool_end_bytes                of it for the ends of pipes
