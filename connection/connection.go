@@ -1,6 +1,6 @@
-// Package connection moves data between two ranks. One rank acts and the other's
-// program does nothing: writes into the peer's registered memory, reads from it, updates
-// of words that follow both, and flushes that wait for all of it.
+// Package connection moves data between two ranks. One rank acts and the other's program
+// does nothing. A rank writes into the peer's registered memory, reads from it, updates
+// words behind both, and flushes: it waits for all of it.
 //
 // A connection is made from two endpoints: each side creates one, serialises
 // it, lets anything carry the bytes to the peer, and connects its own with the
@@ -154,15 +154,14 @@ func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, dat
 }
 
 // Read queues a copy of n bytes of the peer's memory src to this rank's dst, in one
-// order with all else: it reads what writes and updates before it have left, and what is
-// queued behind it finds the bytes in dst, and tells the peer, if it is an update, that src
-// was read. Of two reads into one place the later one's bytes remain. For others than what
-// is queued the bytes are in dst once a Flush has returned; until then dst must not be used.
-// n may be 0.
+// order with all else. It reads what writes and updates before it have left. Operations
+// queued behind it find the bytes in dst, and an update behind it tells the peer that src
+// was read. Of two reads into one place the later one's bytes remain. All others find the
+// bytes in dst once a Flush has returned; until then dst must not be used. n may be 0.
 //
-// Over CUDA IPC it is a copy by this rank's device; over InfiniBand RDMA reads, for which
-// writes of the same memory and updates wait; over Ethernet and SHM the peer's transport
-// sends the bytes, and what is queued behind a read, but for reads, is sent when it has arrived.
+// Over CUDA IPC this rank's device copies. Over InfiniBand it is RDMA reads; writes of the same
+// memory and updates wait for them. Over Ethernet and SHM the peer's transport sends the bytes,
+// and operations behind a read, but for reads, are sent when the bytes have arrived.
 //
 // Errors: ErrInvalid for a dst that is closed, also by another goroutine meanwhile;
 // ErrUnsupported where the transport cannot read. All transports of this module can read.
@@ -183,24 +182,23 @@ func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) e
 }
 
 // Add queues the addition of a value to the peer's 8-byte word at a multiple of 8, in one
-// order with all else. It is one atomic operation. The transport decides which other accesses
-// it is atomic with respect to:
+// order with all else. It is one atomic operation. The transport decides to which other
+// accesses it is atomic:
 //
-//   - Over CUDA IPC this rank's device adds: to all that kernels and streams do at system scope in
-//     that memory, and connections over CUDA IPC, Ethernet and SHM. Where the link has no atomics
-//     ([registeredmem.Memory.CanUpdate]) it is ErrUnsupported.
-//   - Over Ethernet and SHM the peer's transport adds: in memory of its device, at system scope,
-//     to the same; in memory that its host reaches, to what hosts and all connections over
-//     Ethernet and SHM do there.
-//   - Over InfiniBand the peer's card adds: to what comes through the same card, and to nothing
-//     that devices and hosts do there. Where a card has no atomics the peer's process adds, as
-//     over Ethernet; the two are not atomic to each other.
+//   - Over CUDA IPC this rank's device adds, atomic to all that kernels, streams and connections
+//     over CUDA IPC, Ethernet and SHM do in that memory at system scope. Where the link has no
+//     atomics ([registeredmem.Memory.CanUpdate]) it is ErrUnsupported.
+//   - Over Ethernet and SHM the peer's transport adds. In memory of its device this is atomic to
+//     the same accesses. In memory that its host reaches it is atomic to what hosts and all
+//     connections over Ethernet and SHM do there.
+//   - Over InfiniBand the peer's card adds, atomic to what comes through the same card, and to
+//     nothing that devices and hosts do there. Where a card has no atomics the peer's process adds,
+//     as over Ethernet. Additions of card and process are not atomic to each other.
 //
-// Like a store, it does not tell a reader of the word that what was queued before is there. On an
-// NVIDIA GPU, CUDA IPC, and the others into its memory, add by a kernel of one thread: kernels
-// that fill the device must not wait for it, nor for what is queued behind it (over InfiniBand
-// without atomics: nor for updates of any peer), and where they run for longer than the
-// transport's time-out the connection fails.
+// Like a store, it does not tell a reader of the word that what was queued before is there. An
+// NVIDIA GPU adds by a kernel of one thread. Kernels that fill the device must not wait for it, nor
+// for what is queued behind it, nor, over InfiniBand without atomics, for updates of any peer. Where
+// they run for longer than the transport's time-out, the connection fails.
 //
 // Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport has no
 // atomic operations; all transports of this module have them.
@@ -208,13 +206,13 @@ func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) err
 	return c.submit(Operation{Kind: Add, Theirs: dst, Offset: dstOffset, To: value})
 }
 
-// Exchange queues the replacement of the peer's 8-byte word at an offset of theirs by a value,
-// atomic as an Add is, and the store of what the word was to one of this rank's own. Both
-// offsets are multiples of 8. The previous value is there as what was read is: for what is queued
-// behind, and for others once a Flush has returned.
+// Exchange queues an exchange: the peer's 8-byte word at an offset of theirs becomes value, and a
+// word of this rank's own gets the previous value. It is as atomic as an Add. Both offsets are
+// multiples of 8. Operations queued behind it find the previous value, and all others find it once
+// a Flush has returned.
 //
-// Over InfiniBand the card compares and exchanges until it has found the word unchanged, for which
-// the call waits.
+// Over InfiniBand the card compares and exchanges until it has found the word unchanged, and the
+// call waits for that.
 //
 // Errors: as [Connection.Add]; ErrTimeout over InfiniBand if others change the word all the time.
 func (c *Connection) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {

@@ -80,23 +80,21 @@ const (
 //
 // Its ring is the only pinned memory that it takes.
 //
-// What channels of one connection ask for is done in the order of the ring, and so is
-// what else is queued on the connection meanwhile, by Handler too. What a kernel's thread
-// does itself, where the peer's memory is mapped, comes behind what the same channel was
-// asked for, and no other. There is no order between connections, nor between a connection
-// and the triggers for Handler, which are handled in theirs: a kernel that needs one
-// flushes.
+// Triggers of the channels of one connection are served in the order of the ring. Operations
+// that Handler or others queue on the connection meanwhile have their places in that order. A
+// kernel's thread may put by itself where the peer's memory is mapped. Such a put comes behind
+// the triggers of the same channel, and of no other. There is no order between connections, nor
+// between a connection and the triggers for Handler: a kernel that needs one flushes.
 //
-// So nobody waits for a peer that is slow or silent but those who ask something of it.
-// Where its transport has no room, the connection's triggers wait in a backlog, with the
-// bytes that came with them, and the others are served. Kernels push 1024 triggers more
-// than the transport has taken, which is what the backlog holds, and then wait before they
-// take an entry of the ring.
+// So a peer that is slow or silent holds up only triggers for it. Where its transport has no
+// room, the connection's triggers wait in a backlog, with the bytes that came with them, and the
+// others are served. The backlog holds 1024 triggers. Kernels push as many more than the
+// transport has taken, and then wait before they take an entry of the ring.
 //
-// The ring stops all the same while Handler does not return. It stops for a queue of the
-// CUDA driver, to mapped memory, which holds about a thousand operations: a proxy that
-// adds one more waits until this rank's own device has done some. And it stops for kernels
-// that push triggers of channels without their handles, more than the backlog holds.
+// The ring stops all the same while Handler does not return. It stops for a full queue of the
+// CUDA driver, which holds about a thousand operations on mapped memory: a proxy that adds one
+// more waits until this rank's own device has done some. And it stops for kernels that push
+// triggers of channels without the channels' handles, more than the backlog holds.
 type ProxyService struct {
 	*Proxy
 	ring    *fifo.Ring
@@ -178,14 +176,14 @@ func (s *ProxyService) publish() {
 }
 
 // Fifo returns the ring, for kernels that push the user's own triggers. A flush of a port channel waits for what
-// the channel's connection has queued, and not for these, though they are in the same ring: a handler that has
-// something to tell its kernel does so in memory that the kernel polls.
+// the channel's connection has queued, and not for these triggers, though they are in the same ring. A handler
+// answers its kernel in memory that the kernel polls.
 func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 
 // AddMemory returns the id of a memory, this rank's or a peer's, in the service: the
-// same each time. The memory stays the caller's and must outlive the service. One that is added before
-// the service has connections may be of a group whose connections come later: if it is of none,
-// [channel.NewPortChannel] refuses it, and a trigger that names it fails the service.
+// same each time. The memory stays the caller's and must outlive the service. Before the service has
+// connections, any memory can be added. If no connection of its group follows, [channel.NewPortChannel]
+// refuses it, and a trigger that names it fails the service.
 //
 // Errors: ErrInvalid when the memory is nil or in a registry for another device, or the service has connections and none
 // of them is in the memory's registry, or is closed or has 65,536 memories.

@@ -31,21 +31,21 @@ type Rank struct {
 	// work that it is given, as emulated devices do.
 	Allocates bool
 
-	// Waits reports that an update behind a write waits for the peer, always, so that
-	// there is no turn for the two in which nothing waits.
+	// Waits reports that an update behind a write always waits for the peer, so that
+	// no turn has both without a wait.
 	Waits bool
 
 	// Tears reports that a reader may see a part of a value that is being stored, as over
 	// Soft-RoCE, which copies byte by byte.
 	Tears bool
 
-	// Apart reports that what Connection adds and exchanges is not atomic to what the other
-	// rank's host and device do, and that an exchange always waits for the peer, so that there
-	// is no turn for it: both are so over InfiniBand.
+	// Apart reports that Connection's additions and exchanges are not atomic to what the other
+	// rank's host and device do, and that an exchange always waits for the peer, so that no turn
+	// has one without a wait. Both are so over InfiniBand.
 	Apart bool
 
 	// Hold, if not nil, keeps what Connection queues from being done, until
-	// release is called, which may be twice.
+	// release is called. It may be called twice.
 	Hold func() (release func())
 
 	// Heard, if not nil, reports whether Connection has heard that the other rank has closed

@@ -10,20 +10,20 @@
 // before a byte of it is applied. The receiver applies operations in order,
 // whichever sockets their frames arrive on.
 //
-// A read is an operation too, which asks for bytes. The receiver answers it when all before it
-// is done, with frames on the data sockets that name the operation; where they belong, only
-// the rank that asked knows. Behind a read it sends nothing but reads, into other places, before
-// the answer has come. What is sent as an answer was copied to staging memory first, so that the memory may be
+// A read is an operation too. The receiver answers it when all before it is done, with frames
+// on the data sockets that name the operation. Only the rank that asked knows where the bytes
+// belong. Until the answer has come it sends nothing behind the read but reads into other places.
+// The receiver copies an answer to staging memory before it sends it, so that the memory may be
 // closed while the peer takes nothing.
 //
-// An addition and an exchange the receiver applies in their places among the operations, by its
-// host in memory that the host reaches, which is then atomic to all else that hosts do there, and
-// by its device elsewhere. An exchange is answered as a read is, with what the word was.
+// The receiver applies additions and exchanges in their places among the operations. Its host does
+// so in memory that the host reaches, atomic to all else that hosts do there, and its device
+// elsewhere. An exchange is answered as a read is, with the previous value.
 //
-// A rank that closes a memory tells its peers, whose writes to it are refused before they
-// are sent. If one was on its way, or a frame is wrong, the receiver tells the peer
-// what it refuses and why, and the connection ends. One that closes a connection tells the peer,
-// and keeps the sockets, which it does not read any more, until the peer's kernel has acknowledged that.
+// A rank that closes a memory tells its peers, and they refuse writes to it before they send them. If
+// one was on its way, or a frame is wrong, the receiver tells the peer what it refuses and why, and
+// the connection ends. A rank that closes a connection tells the peer. It does not read the sockets
+// any more, and keeps them until the peer's kernel has acknowledged that message.
 //
 // Device memory goes through pinned staging memory of a fixed size at both ends,
 // in chunks: while one is sent the next is copied. Memory that the host can access

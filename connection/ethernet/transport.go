@@ -52,9 +52,9 @@ type Options struct {
 	Timeout time.Duration
 	// TLS encrypts everything with TLS 1.3.
 	TLS bool
-	// Lost is called, in a goroutine of its own, when the connection to a peer breaks, its bytes
-	// make no sense, or it refuses what it was sent, as it has closed the buffer, and not when either
-	// end closes the connection. It may be called for each connection. nil ignores it: the next call on the connection returns the error.
+	// Lost is called, in a goroutine of its own, when the connection to a peer breaks, the peer's bytes make no
+	// sense, or the peer refuses what it was sent, since it has closed the buffer. It is not called when either
+	// end closes the connection, and may be called for each connection. nil ignores it: the next call returns the error.
 	Lost func(peer int, err error)
 	// Dead reports whether a peer is known to have failed: closing a connection to it does not
 	// wait until its host knows. nil means that no peer is.

@@ -1,7 +1,7 @@
 // Package ib connects ranks over InfiniBand or RoCE, by reliable connected queue
-// pairs: a write is RDMA writes, as is a store of a value, a read is RDMA reads, an update is an
-// RDMA fetch-and-add that follows them, as is an addition, an exchange is compare-and-swaps, and a
-// flush waits for reads behind them.
+// pairs. A write and a store are RDMA writes, and a read is RDMA reads. An update and an addition
+// are an RDMA fetch-and-add, which for an update follows the writes before it. An exchange is
+// compare-and-swaps. A flush waits for reads behind all of them.
 //
 // # Devices
 //
@@ -31,53 +31,52 @@
 //     with what follows it only by a fence (10.8.3.3). A write that overlaps one
 //     under way on another queue pair waits for that one too.
 //   - A card's writes to a GPU and to host memory are two streams of PCI Express
-//     transactions, which do not order each other. So an update of host memory
-//     that follows a write or an update of device memory first reads in that memory,
-//     and is posted when that read is complete. The tests check that the read is made;
+//     transactions, which do not order each other. So an update of host memory behind
+//     a write or an update of device memory first reads in the device memory, and is
+//     posted when that read is complete. The tests check that the read is made;
 //     to see what happens without it takes a card and a GPU.
-//   - What a card writes to a GPU, kernels there see in that order if the driver says so
-//     ([gpu.Info.RDMAOrdered]); where it does not, [New] refuses: the receiver's host
-//     would have to flush (cuFlushGPUDirectRDMAWrites) between data and signal, and
-//     takes no part where an atomic writes the signal into the GPU's memory.
+//   - Kernels see a card's writes to their GPU in order if the driver says so
+//     ([gpu.Info.RDMAOrdered]). Otherwise [New] refuses: the receiver's host would
+//     have to flush (cuFlushGPUDirectRDMAWrites) between data and signal, and it takes
+//     no part where an atomic writes the signal into the GPU's memory.
 //   - Without atomics an update is a message: a write with immediate into the
 //     peer's inbox, whose process applies it. The completion of its receive
 //     follows the data of the writes before it to host memory; for device
 //     memory there is the same read before it.
 //   - A read, on the first queue pair, finds what the writes and atomics before it on
-//     that queue pair have written, and waits for writes of others that it overlaps and, without
-//     atomics, for the messages before it. What follows a read may overtake it at the
-//     responder (10.8.3.3), so updates, and writes that overlap it there or here, are posted
+//     that queue pair have written. It waits for overlapping writes of other queue pairs and,
+//     without atomics, for the messages before it. What follows a read may overtake it at the
+//     responder (10.8.3.3). So updates, and writes that overlap it there or here, are posted
 //     when it is complete.
 //   - An addition is an atomic in the order of writes: unlike an update it waits for writes
-//     of other queue pairs, and for reads, only if it overlaps them, and writes that overlap
-//     it wait for its end, since only a fence would order them (10.8.3.3). An exchange
+//     of other queue pairs, and for reads, only if it overlaps them. Writes that overlap it
+//     wait for its end, since only a fence would order them (10.8.3.3). An exchange
 //     begins when all before it is done, and the call returns when it is.
 //   - Without atomics both are messages, as updates are. Writes wait for the messages that
-//     add to what they change. What a word was that a message exchanged the peer's process
-//     leaves in its inbox, where this rank reads it.
+//     add to what they change. After an exchange the peer's process leaves the previous value
+//     in its inbox, and this rank reads it there.
 //   - The completion of a read goes to host memory, and may come before what was read
 //     is in a device. So a mark then has a byte of it written to the peer: to fetch that byte,
 //     the card reads there, behind its own writes.
 //   - The acknowledgement of a write says that the peer's card has taken it, not that it
-//     is in memory (9.7.5.1.2). So a mark, and with it a flush, ends with reads, and its
-//     completion is theirs: of words that each rank keeps for it in its device's memory and in
-//     the host's, since on PCI Express a read pushes all writes before it to the same
-//     device ahead of its answer. What was written may be closed by then.
-//   - Memories may be of the same bytes. What must not overtake another goes by places among
-//     all memory of a rank, which its peers are told, shifted by a number that they are not.
+//     is in memory (9.7.5.1.2). So a mark, and with it a flush, ends with reads, and is complete
+//     when they are. Each rank keeps words for these reads in its device's memory and in the
+//     host's: on PCI Express a read's answer pushes all writes before it to the same device
+//     ahead of it. What was written may be closed by then.
+//   - Two memories may share bytes. So each memory has a place among all memory of its rank, and
+//     overlaps are found by places. Peers know places shifted by a number that they do not know.
 //
 // Relaxed ordering is never requested.
 //
 // # Threads in C
 //
-// What is posted and what is done is recorded in C (post.h), where requests are posted and
-// completions polled, for goroutines and for threads in C alike, under one lock, for which the
-// latter do not wait where a goroutine has it. A thread in C posts what a trigger asks for with one
-// call of the driver. What must follow others that are not done, such as the update behind a write
-// of several queue pairs, it parks, with all that comes behind, and posts when polls have found
-// these. What goroutines queue comes behind that too. It leaves to Go what is for memories whose
-// keys Go has not found, and all once too much is parked. Go also tells why a connection has failed
-// in C.
+// C posts requests, polls completions and records both (post.h), for goroutines and for threads in C
+// alike, under one lock. Threads in C do not wait for it where a goroutine has it. A thread in C
+// posts what a trigger asks for with one call of the driver. Some requests must follow others that
+// are not done, such as the update behind a write of several queue pairs. The thread parks these
+// with all that comes behind, also from goroutines, and posts them when polls have found the others
+// done. It leaves to Go requests for memories whose keys Go has not found, and all requests once too
+// many are parked. Go also tells why a connection has failed in C.
 //
 // # Closed memory
 //

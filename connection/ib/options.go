@@ -38,9 +38,9 @@ type Options struct {
 	// see ibv_modify_qp(3). On RoCE v2 the traffic class is the IP header's.
 	ServiceLevel, TrafficClass int
 	// Lost is called, in a goroutine of its own, when what was queued on a connection fails because of the
-	// peer or of the network to it, about 0.1 s after the card has given it up, and not when an end has closed
-	// the connection: if it is set at both, each tells the other, for which closing waits 2 s at most.
-	// nil ignores it: the next call on the connection returns the error.
+	// peer or of the network to it, about 0.1 s after the card has given it up. It is not called when an end
+	// has closed the connection: if both ends set Lost, each tells the other, and closing waits 2 s at most
+	// for that. nil ignores it: the next call on the connection returns the error.
 	Lost func(peer int, err error)
 	// AckTimeout is the time after which a packet without acknowledgement is sent again,
 	// rounded up to 4.096 µs times a power of 2. Devices have lower bounds. 0 means

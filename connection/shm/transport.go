@@ -27,10 +27,10 @@ type Options struct {
 	// Timeout is how long a peer may do nothing with what it was sent before the
 	// connection fails. 0 means the registry's.
 	Timeout time.Duration
-	// Lost is called, in a goroutine of its own, when the process at the other end of a
-	// connection dies, what it sends makes no sense, or it refuses what it was sent, as it has
-	// closed the buffer, and not when either end closes the connection. It may be called for each direction. nil ignores it: the next call on the
-	// connection returns the error.
+	// Lost is called, in a goroutine of its own, when the process at the other end of a connection dies, what
+	// it sends makes no sense, or it refuses what it was sent, since it has closed the buffer. It is not called
+	// when either end closes the connection, and may be called for each direction. nil ignores it: the next call
+	// on the connection returns the error.
 	Lost func(peer int, err error)
 
 	// Logger gets a record of each refused stranger, and of what is refused of peers; nil
