@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -42,7 +43,7 @@ func borrow(t *testing.T, device *gpu.Device, lots int) {
 	t.Helper()
 	const blocks, rounds, lotBytes = 8, 40, 1024
 	m := poolMemory(t, device, 16<<10)
-	pool, err := channel.NewPipePool(m, lots, lotBytes)
+	pool, err := pipe.NewPool(m, lots, lotBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestPipePoolNearlyFull(t *testing.T) {
 	for _, lots := range []int{1, 2, 7, 8, 9, 17, 64} {
 		const lotBytes = 384
 		m := poolMemory(t, device, 32<<10)
-		pool, err := channel.NewPipePool(m, lots, lotBytes)
+		pool, err := pipe.NewPool(m, lots, lotBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,52 +160,52 @@ func TestWrongPipePools(t *testing.T) {
 	}{
 		"not this rank's":        {nil, 1, 128},
 		"-1 lots; 0 to ":         {m, -1, 128},
-		"4097 lots; 0 to ":       {m, channel.MaxPipeLots + 1, 128},
+		"4097 lots; 0 to ":       {m, pipe.MaxLots + 1, 128},
 		"lots of 100 bytes":      {m, 1, 100},
 		"lots of 0 bytes":        {m, 1, 0},
 		"32 lots of 128 bytes":   {m, 32, 128},
 		"2 lots of 92233720368":  {m, 2, 1 << 63},
 		"1 lots of 8192 bytes d": {m, 1, 8192},
 	} {
-		if _, err := channel.NewPipePool(c.memory, c.lots, c.bytes); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
+		if _, err := pipe.NewPool(c.memory, c.lots, c.bytes); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("got %v, want %q", err, part)
 		}
 	}
-	if _, err := channel.NewPipePool(m, 28, 128); err != nil { // 384 bytes remain for what is in front
+	if _, err := pipe.NewPool(m, 28, 128); err != nil { // 384 bytes remain for what is in front
 		t.Error(err)
 	}
 
 	end := newMemoryEnds(t)[0]
-	pool, err := channel.NewPipePool(m, 2, 256)
+	pool, err := pipe.NewPool(m, 2, 256)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for slots, want := range map[channel.PipeSize]int{
+	for slots, want := range map[pipe.Size]int{
 		{Slots: 2, SlotBytes: 128}: 2, {Slots: 1, SlotBytes: 128}: 2, {Slots: 4, SlotBytes: 128}: 0, {Slots: 1, SlotBytes: 256}: 0,
 	} {
 		if got := pool.LotSlots(slots.Slots, slots.SlotBytes); got != want {
 			t.Errorf("messages of %+v borrow %d slots, want %d", slots, got, want)
 		}
 	}
-	good := channel.PipeConfig{PipeSize: channel.PipeSize{Slots: 1, SlotBytes: 128, LotSlots: 2}, Pool: pool,
-		Own: channel.PipeEnd{Memory: m, Offset: pool.Begin()}, Peer: channel.PipeEnd{Memory: end.remote}}
-	for part, change := range map[string]func(c *channel.PipeConfig){
-		"which has no pool":                   func(c *channel.PipeConfig) { c.Pool = nil },
-		"where ends lie from 256 to 3584":     func(c *channel.PipeConfig) { c.Own.Offset = 128 },
-		"the end lies at offset 2944":         func(c *channel.PipeConfig) { c.Own.Offset = 2944 },
-		"borrow 4 slots of 128 bytes, and a":  func(c *channel.PipeConfig) { c.LotSlots = 4 },
-		"3 slots to borrow; their number":     func(c *channel.PipeConfig) { c.LotSlots = 3 },
-		"32 slots to borrow; their number":    func(c *channel.PipeConfig) { c.LotSlots = 32 },
-		"a power of two from 4 to 16, or 0":   func(c *channel.PipeConfig) { c.Slots = 4 },
-		"this rank's end needs 768 bytes at ": func(c *channel.PipeConfig) { c.Own.Offset = 3840 },
+	good := pipe.Config{Size: pipe.Size{Slots: 1, SlotBytes: 128, LotSlots: 2}, Pool: pool,
+		Own: pipe.End{Memory: m, Offset: pool.Begin()}, Peer: pipe.End{Memory: end.remote}}
+	for part, change := range map[string]func(c *pipe.Config){
+		"which has no pool":                   func(c *pipe.Config) { c.Pool = nil },
+		"where ends lie from 256 to 3584":     func(c *pipe.Config) { c.Own.Offset = 128 },
+		"the end lies at offset 2944":         func(c *pipe.Config) { c.Own.Offset = 2944 },
+		"borrow 4 slots of 128 bytes, and a":  func(c *pipe.Config) { c.LotSlots = 4 },
+		"3 slots to borrow; their number":     func(c *pipe.Config) { c.LotSlots = 3 },
+		"32 slots to borrow; their number":    func(c *pipe.Config) { c.LotSlots = 32 },
+		"a power of two from 4 to 16, or 0":   func(c *pipe.Config) { c.Slots = 4 },
+		"this rank's end needs 768 bytes at ": func(c *pipe.Config) { c.Own.Offset = 3840 },
 	} {
 		c := good
 		change(&c)
-		if _, err := channel.NewMemoryPipe(end.semaphore, c); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
+		if _, err := pipe.NewByThreads(end.semaphore, c); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("got %v, want %q", err, part)
 		}
 	}
-	if _, err := channel.NewMemoryPipe(end.semaphore, good); err != nil {
+	if _, err := pipe.NewByThreads(end.semaphore, good); err != nil {
 		t.Error(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
@@ -273,7 +274,7 @@ func (c pipeConfig) pipes(ctx context.Context, comm *communicator.Communicator, 
 		if err != nil {
 			return nil, nil, err
 		}
-		const offset = 3 * channel.PipeAlign
+		const offset = 3 * pipe.Align
 		if o.Pool, err = comm.Device().Alloc(offset + bytes); err != nil {
 			return nil, nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -363,7 +364,7 @@ func TestPipeWaits(t *testing.T) {
 
 // TestPipeSize has sizes that pipes cannot have.
 func TestPipeSize(t *testing.T) {
-	for size, part := range map[channel.PipeSize]string{
+	for size, part := range map[pipe.Size]string{
 		{Slots: 3}:                           "3 slots",
 		{Slots: -8}:                          "-8 slots",
 		{Slots: 8192}:                        "8192 slots",
@@ -376,7 +377,7 @@ func TestPipeSize(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", size, err, part)
 		}
 	}
-	size := channel.PipeSize{}
+	size := pipe.Size{}
 	if err := size.Check(); err != nil {
 		t.Error(err)
 	}
@@ -387,46 +388,46 @@ func TestPipeSize(t *testing.T) {
 
 // TestWrongPipeEnds makes ends of what does not go together.
 func TestWrongPipeEnds(t *testing.T) {
-	var none *channel.Pipe
-	if err := errors.Join(none.Close(), new(channel.Pipe).Close()); err != nil {
+	var none *pipe.Pipe
+	if err := errors.Join(none.Close(), new(pipe.Pipe).Close()); err != nil {
 		t.Errorf("closing nothing: %v", err)
 	}
 	ends := newMemoryEnds(t)
 	end := ends[0]
-	size := channel.PipeSize{Slots: 2, SlotBytes: 128}
-	good := func() channel.PipeConfig {
-		return channel.PipeConfig{PipeSize: size, Own: channel.PipeEnd{Memory: end.local}, Peer: channel.PipeEnd{Memory: end.remote}}
+	size := pipe.Size{Slots: 2, SlotBytes: 128}
+	good := func() pipe.Config {
+		return pipe.Config{Size: size, Own: pipe.End{Memory: end.local}, Peer: pipe.End{Memory: end.remote}}
 	}
-	if _, err := channel.NewMemoryPipe(end.semaphore, good()); err != nil {
+	if _, err := pipe.NewByThreads(end.semaphore, good()); err != nil {
 		t.Fatal(err)
 	}
-	for part, change := range map[string]func(c *channel.PipeConfig){
-		"3 slots":                          func(c *channel.PipeConfig) { c.Slots = 3 },
-		"is nil":                           func(c *channel.PipeConfig) { c.Peer.Memory = nil },
-		"this rank's end needs 1280 bytes": func(c *channel.PipeConfig) { c.SlotBytes = 512 },
-		"this rank's end needs 512 bytes at offset 100": func(c *channel.PipeConfig) { c.Own.Offset = 100 },
-		"this rank's end needs 512 bytes at offset 896": func(c *channel.PipeConfig) { c.Own.Offset = 896 },
-		"the peer's end needs 256 bytes at offset 1024": func(c *channel.PipeConfig) { c.Peer.Offset = 1024 },
-		"not in memory of this rank":                    func(c *channel.PipeConfig) { c.Own.Memory = end.remote },
-		"the buffer is":                                 func(c *channel.PipeConfig) { c.Buffer = end.remote },
-		"the peer's end needs 512 bytes at offset 640":  func(c *channel.PipeConfig) { c.Sends, c.Peer.Offset = true, 640 },
-		"not memory of the receiver, rank 1":            func(c *channel.PipeConfig) { c.Sends, c.Buffer = true, end.local },
-		"slots of 1 bytes":                              func(c *channel.PipeConfig) { c.SlotBytes = 1 },
+	for part, change := range map[string]func(c *pipe.Config){
+		"3 slots":                          func(c *pipe.Config) { c.Slots = 3 },
+		"is nil":                           func(c *pipe.Config) { c.Peer.Memory = nil },
+		"this rank's end needs 1280 bytes": func(c *pipe.Config) { c.SlotBytes = 512 },
+		"this rank's end needs 512 bytes at offset 100": func(c *pipe.Config) { c.Own.Offset = 100 },
+		"this rank's end needs 512 bytes at offset 896": func(c *pipe.Config) { c.Own.Offset = 896 },
+		"the peer's end needs 256 bytes at offset 1024": func(c *pipe.Config) { c.Peer.Offset = 1024 },
+		"not in memory of this rank":                    func(c *pipe.Config) { c.Own.Memory = end.remote },
+		"the buffer is":                                 func(c *pipe.Config) { c.Buffer = end.remote },
+		"the peer's end needs 512 bytes at offset 640":  func(c *pipe.Config) { c.Sends, c.Peer.Offset = true, 640 },
+		"not memory of the receiver, rank 1":            func(c *pipe.Config) { c.Sends, c.Buffer = true, end.local },
+		"slots of 1 bytes":                              func(c *pipe.Config) { c.SlotBytes = 1 },
 	} {
 		c := good()
 		change(&c)
-		if _, err := channel.NewMemoryPipe(end.semaphore, c); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
+		if _, err := pipe.NewByThreads(end.semaphore, c); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("got %v, want %q", err, part)
 		}
 	}
-	if _, err := channel.NewMemoryPipe(nil, good()); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, err := pipe.NewByThreads(nil, good()); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no semaphore: %v", err)
-	}
-	if _, err := channel.NewPortPipe(nil, good(), 0, 0); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("no port: %v", err)
 	}
 	wrong := good()
 	wrong.Own.Offset = 100
+	if _, err := pipe.NewByPort(nil, nil, wrong); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("wrong ends for a port: %v", err)
+	}
 	if err := wrong.PreparePort(); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("prepared for a port: %v", err)
 	}
@@ -434,7 +435,7 @@ func TestWrongPipeEnds(t *testing.T) {
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := channel.NewMemoryPipe(end.semaphore, good()); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "is closed") {
+		if _, err := pipe.NewByThreads(end.semaphore, good()); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "is closed") {
 			t.Errorf("closed memory: %v", err)
 		}
 	}

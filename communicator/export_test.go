@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -134,4 +135,28 @@ type unreachable struct {
 
 func (u unreachable) Connect(context.Context, []byte) (*connection.Connection, error) {
 	return nil, u.err
+}
+
+// To returns the sending end of pipe i, below PerPeer, to a rank of PipeOptions.To, or nil
+// if there is none, or it is lazy and not open.
+func (p *Pipes) To(i, rank int) *pipe.Pipe { return p.find(i, rank, true) }
+
+// From returns the receiving end of pipe i, below PerPeer, from a rank of PipeOptions.From,
+// or nil if there is none, or it is lazy and not open.
+func (p *Pipes) From(i, rank int) *pipe.Pipe { return p.find(i, rank, false) }
+
+func (p *Pipes) find(i, rank int, sends bool) *pipe.Pipe {
+	if p.lazy != nil {
+		one := p.lazy.openedTo(rank)
+		if one == nil {
+			return nil
+		}
+		p = one
+	}
+	for _, e := range p.ends {
+		if e.i == i && e.peer == rank && e.sends == sends {
+			return e.pipe
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -31,22 +32,22 @@ type PipeOptions struct {
 	PerPeer int
 	// Size is the size of the ring of slots of each pipe. Each end that receives has such a ring
 	// in device memory, and by ports each that sends too: 1 MiB by default. If SlotBytes is 0 in
-	// a group of more than 8 ranks, slots have channel.DefaultPipeSlotBytes or half of it, or half
+	// a group of more than 8 ranks, slots have 128 KiB or half of it, or half
 	// of that and so on, so that no rank's ends take more than 64 MiB, and alike on all ranks for
 	// which it is 0. With a pipe from each of 256 ranks to all others it is 32 KiB, and by ports
 	// 16 KiB.
 	Size channel.PipeSize
 	// Pool is device memory of this rank for the ends of the pipes, from byte PoolOffset
-	// on, a multiple of channel.PipeAlign: PipeBytes bytes. nil means memory of the pipes'
+	// on, a multiple of 128: PipeBytes bytes. nil means memory of the pipes'
 	// own.
 	Pool       *gpu.Buffer
 	PoolOffset uint64
 	// Shared has the ends lie in one memory of the communicator's, of Options.PipePool bytes, with those
 	// of its other shared pipes, for as long as these are open; both ends of a pipe, and without a
 	// Pool. By default each end then has two slots, and not eight, which have less than
-	// channel.DefaultPipeSlotBytes where the memory has no room. A message of more chunks than its pipe has
+	// 128 KiB where the memory has no room. A message of more chunks than its pipe has
 	// slots borrows others of that memory while it is received, in a lot of 512 KiB; see <mscclgo/pipe.cuh>.
-	// Pipes with more than channel.MaxPipeLot slots, with slots that have more bytes than a lot together, or
+	// Pipes with more than 16 slots, with slots that have more bytes than a lot together, or
 	// more than half of one each, borrow nothing. A second such call registers and maps nothing.
 	Shared bool
 	// Lazy makes shared pipes that cost no more than their handles until [Pipes.Open] connects the pipes to and
@@ -71,10 +72,6 @@ type PipeOptions struct {
 // withDefaults returns the options with their zeros replaced.
 func (o PipeOptions) withDefaults() PipeOptions {
 	o.Shared = o.Shared || o.Lazy
-	if o.Shared && o.Size.Slots == 0 {
-		o.Size.Slots = sharedSlots
-	}
-	o.Size = o.Size.OrDefault()
 	if o.PerPeer == 0 {
 		o.PerPeer = 1
 	}
@@ -89,10 +86,11 @@ func (o PipeOptions) withDefaults() PipeOptions {
 // [Pipes.Open].
 type Pipes struct {
 	options     PipeOptions
-	open        bool // the caller leaves the bytes of slots to defaults
+	size        pipe.Size // of options.Size
+	open        bool      // the caller leaves the bytes of slots to defaults
 	sems        semaphores
 	own         *gpu.Buffer           // memory of the pipes' own, or nil
-	common      *channel.PipePool     // the communicator's, with Shared, else nil
+	common      *pipe.Pool     // the communicator's, with Shared, else nil
 	taken       span                  // of common
 	pool        *registeredmem.Memory // with the ends of this rank, or nil where it has none
 	buffer      *registeredmem.Memory // options.Buffer, or nil
@@ -113,14 +111,14 @@ type pipeEnd struct {
 	offset  uint64       // in the pool
 	dial    dial         // by a port
 	waits   *waitingPort // for the service to have it, or nil
-	pipe    *channel.Pipe
+	pipe    *pipe.Pipe
 }
 
 // waitingPort is what an end by a port will be once its peer's part is known to have worked: what a service
 // has it keeps, so that it would be full of what closed.
 type waitingPort struct {
 	semaphore *semaphore.Host2Device
-	config    channel.PipeConfig
+	config    pipe.Config
 }
 
 // Pipes makes pipes from ranks to ranks. Where both map each other's memory, the threads of
@@ -156,7 +154,12 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 // before Open.
 func newPipes(c *Communicator, o PipeOptions) *Pipes {
 	o.To, o.From = slices.Clone(o.To), slices.Clone(o.From)
-	return &Pipes{options: o.withDefaults(), room: o.Service.Internal().Room(), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
+	o = o.withDefaults()
+	size := pipe.Size{Slots: o.Size.Slots, SlotBytes: o.Size.SlotBytes}
+	if o.Shared && size.Slots == 0 {
+		size.Slots = sharedSlots
+	}
+	return &Pipes{options: o, size: size.OrDefault(), room: o.Service.Internal().Room(), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
 }
 
 // PipeBytes returns the bytes of the pool that this rank needs for the pipes of the options.
@@ -189,13 +192,10 @@ func (p *Pipes) check(op string) error {
 			return c.invalid(op, "the ranks of %s, %v, are not distinct ranks of a group of %d", what, ranks, c.Size())
 		}
 	}
-	switch {
-	case o.Size.LotSlots != 0:
-		return c.invalid(op, "Size.LotSlots is %d; leave it to Pipes", o.Size.LotSlots)
-	case o.Shared && o.Pool != nil:
+	if o.Shared && o.Pool != nil {
 		return c.invalid(op, "shared pipes lie in the communicator's memory, and a pool is given")
 	}
-	if err := o.Size.Check(); err != nil {
+	if err := p.size.Check(); err != nil {
 		return err
 	}
 	for _, ranks := range [][]int{o.To, o.From} {
@@ -236,7 +236,7 @@ func (p *Pipes) lay(op string) (uint64, error) {
 				p.ends = append(p.ends, e)
 				var over uint64
 				if at, over = bits.Add64(at, p.endBytes(e.sends, e.port), 0); over != 0 {
-					return 0, p.sems.c.invalid(op, "%d pipes for each peer with %d slots of %d bytes need more memory than there can be", o.PerPeer, o.Size.Slots, o.Size.SlotBytes)
+					return 0, p.sems.c.invalid(op, "%d pipes for each peer with %d slots of %d bytes need more memory than there can be", o.PerPeer, p.size.Slots, p.size.SlotBytes)
 				}
 			}
 		}
@@ -279,7 +279,7 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, lazy: o.Lazy, lots: p.lots(), perPeer: o.PerPeer, ports: o.Ports}
+	offer := pipeOffer{size: p.size, open: p.open, shared: o.Shared, lazy: o.Lazy, lots: p.lots(), perPeer: o.PerPeer, ports: o.Ports}
 	if !o.Lazy {
 		if err := p.allocate(op, bytes); err != nil {
 			return nil, err
@@ -335,8 +335,8 @@ func (p *Pipes) allocate(op string, bytes uint64) (err error) {
 		}
 		pool = p.own
 	case pool == nil:
-	case o.PoolOffset%channel.PipeAlign != 0:
-		return c.invalid(op, "the pool's offset, %d, is not a multiple of %d", o.PoolOffset, channel.PipeAlign)
+	case o.PoolOffset%pipe.Align != 0:
+		return c.invalid(op, "the pool's offset, %d, is not a multiple of %d", o.PoolOffset, pipe.Align)
 	case o.PoolOffset > pool.Size() || bytes > pool.Size()-o.PoolOffset:
 		return c.invalid(op, "the pool is too small: %d ends need %d bytes from offset %d on, and it has %d", len(p.ends), bytes, o.PoolOffset, pool.Size())
 	}
@@ -383,7 +383,7 @@ type pipePeer struct {
 
 // compare returns an error if a rank's offer does not go with this rank's ends. theirs is the size of its
 // pipes.
-func (p *Pipes) compare(k *call, rank int, offer *pipeOffer, theirs channel.PipeSize) error {
+func (p *Pipes) compare(k *call, rank int, offer *pipeOffer, theirs pipe.Size) error {
 	c, o := p.sems.c, &p.options
 	invalid := func(format string, args ...any) error { return k.errorf(mscclgo.ErrInvalid, rank, format, args...) }
 	to, from := slices.Contains(o.To, rank), slices.Contains(o.From, rank)
@@ -400,8 +400,8 @@ func (p *Pipes) compare(k *call, rank int, offer *pipeOffer, theirs channel.Pipe
 		return invalid("it sends to this rank, but is not in this rank's From")
 	case !to && !from:
 		return nil
-	case theirs != o.Size:
-		return invalid("its pipes have %d slots of %d bytes, this rank's %d of %d", theirs.Slots, theirs.SlotBytes, o.Size.Slots, o.Size.SlotBytes)
+	case theirs != p.size:
+		return invalid("its pipes have %d slots of %d bytes, this rank's %d of %d", theirs.Slots, theirs.SlotBytes, p.size.Slots, p.size.SlotBytes)
 	case offer.perPeer != o.PerPeer:
 		return invalid("its PerPeer is %d, this rank's %d", offer.perPeer, o.PerPeer)
 	case offer.shared != o.Shared:
@@ -470,7 +470,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		}
 	}
 	least := leastSlot(offers)
-	o.Size = offers[c.Rank()].agreed(least)
+	p.size = offers[c.Rank()].agreed(least)
 	for rank, offer := range offers {
 		if err := p.compare(k, rank, offer, offer.agreed(least)); err != nil {
 			p.connectInVain(ctx, k, offers)
@@ -489,7 +489,7 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		}
 		for at, e := range p.ends {
 			if e.waits == nil {
-				values[at] = e.pipe.Internal()
+				values[at] = e.pipe.Handle()
 			}
 		}
 	}
@@ -521,8 +521,8 @@ func (p *Pipes) connectInVain(ctx context.Context, k *call, offers []*pipeOffer)
 
 // makeEnds makes this rank's ends, by the offers of the ranks that they go to or come from.
 func (p *Pipes) makeEnds(ctx context.Context, k *call, offers []*pipeOffer) error {
-	if o := &p.options; p.common != nil {
-		o.Size.LotSlots = p.common.LotSlots(o.Size.Slots, o.Size.SlotBytes)
+	if p.common != nil {
+		p.size.LotSlots = p.common.LotSlots(p.size.Slots, p.size.SlotBytes)
 	}
 	peers := map[int]*pipePeer{}
 	for _, e := range p.ends {
@@ -560,12 +560,12 @@ func (p *Pipes) indices(e *pipeEnd) (own, theirs int) {
 
 // end makes one end.
 func (p *Pipes) end(ctx context.Context, k *call, e *pipeEnd, peer *pipePeer) error {
-	c, o := p.sems.c, &p.options
+	c := p.sems.c
 	other := peer.offer.end(c.Rank(), !e.sends, e.i)
-	config := channel.PipeConfig{
-		PipeSize: o.Size, Sends: e.sends,
-		Own:    channel.PipeEnd{Memory: p.pool, Offset: e.offset},
-		Peer:   channel.PipeEnd{Memory: peer.pool, Offset: other.offset},
+	config := pipe.Config{
+		Size: p.size, Sends: e.sends,
+		Own:    pipe.End{Memory: p.pool, Offset: e.offset},
+		Peer:   pipe.End{Memory: peer.pool, Offset: other.offset},
 		Buffer: p.buffer, Pool: p.common,
 	}
 	if e.sends {
@@ -578,7 +578,7 @@ func (p *Pipes) end(ctx context.Context, k *call, e *pipeEnd, peer *pipePeer) er
 		if err != nil {
 			return err
 		}
-		e.pipe, err = channel.NewMemoryPipe(s, config)
+		e.pipe, err = pipe.NewByThreads(s, config)
 		return err
 	}
 	e.dial.remote = other.endpoint
@@ -614,7 +614,7 @@ func (p *Pipes) serve() error {
 		if err != nil {
 			return err
 		}
-		if e.pipe, err = p.options.Service.Pipe(w.semaphore, w.config); err != nil {
+		if e.pipe, err = pipe.NewByPort(p.options.Service, w.semaphore, w.config); err != nil {
 			return err
 		}
 	}
@@ -631,7 +631,7 @@ func (p *Pipes) show() error {
 	}
 	values := make([]layout.Pipe, len(p.ends))
 	for at, e := range p.ends {
-		values[at] = e.pipe.Internal()
+		values[at] = e.pipe.Handle()
 	}
 	return gpu.CopyIn(p.handles.memory, values)
 }
@@ -647,30 +647,6 @@ func (p *Pipes) unreserve() {
 // Set returns the pipes for a kernel, which takes a PipeSet of <mscclgo/pipe.cuh> by value.
 // It is valid until Close.
 func (p *Pipes) Set() devicecode.PipeSet { return layout.Handle[devicecode.PipeSet](p.set) }
-
-// To returns the sending end of pipe i, below PerPeer, to a rank of PipeOptions.To, or nil
-// if there is none, or it is lazy and not open.
-func (p *Pipes) To(i, rank int) *channel.Pipe { return p.find(i, rank, true) }
-
-// From returns the receiving end of pipe i, below PerPeer, from a rank of PipeOptions.From,
-// or nil if there is none, or it is lazy and not open.
-func (p *Pipes) From(i, rank int) *channel.Pipe { return p.find(i, rank, false) }
-
-func (p *Pipes) find(i, rank int, sends bool) *channel.Pipe {
-	if p.lazy != nil {
-		one := p.lazy.openedTo(rank)
-		if one == nil {
-			return nil
-		}
-		p = one
-	}
-	for _, e := range p.ends {
-		if e.i == i && e.peer == rank && e.sends == sends {
-			return e.pipe
-		}
-	}
-	return nil
-}
 
 // closeEndpoints closes the endpoints that were made to connect.
 func (p *Pipes) closeEndpoints() {

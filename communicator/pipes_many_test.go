@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -65,11 +65,11 @@ func alongRing(ctx context.Context, c *communicator.Communicator, o communicator
 	if err != nil {
 		return err
 	}
-	if got := p.From(3, o.From[0]).Internal().SlotBytes; got != slot {
+	if got := p.From(3, o.From[0]).Handle().SlotBytes; got != slot {
 		return fmt.Errorf("slots of %d bytes, want %d", got, slot)
 	}
 	used := uint64(0) // which a rank with fewer ends has less of
-	size := channel.PipeSize{SlotBytes: slot}
+	size := pipe.Size{SlotBytes: slot}
 	for range o.PerPeer {
 		for range o.From {
 			used += size.Bytes()

@@ -3,13 +3,13 @@ package communicator
 import (
 	"fmt"
 
-	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // pipeOffer describes one rank's ends of pipes to the peers.
 type pipeOffer struct {
-	size         channel.PipeSize
+	size         pipe.Size
 	open         bool // the bytes of slots may be less
 	shared       bool
 	lazy         bool // nothing is there yet: ends have no place and no endpoint

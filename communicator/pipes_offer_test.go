@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 )
 
 func samplePipeOffer() *pipeOffer {
 	return &pipeOffer{
-		size: channel.PipeSize{Slots: 8, SlotBytes: 4096}, open: true, shared: true, lazy: true, lots: lotSize{1024, 4}, perPeer: 2, ports: true,
+		size: pipe.Size{Slots: 8, SlotBytes: 4096}, open: true, shared: true, lazy: true, lots: lotSize{1024, 4}, perPeer: 2, ports: true,
 		pool: []byte("a pool"), buffer: []byte("a buffer"), semaphores: offerWire.Marshal(sampleOffer()),
 		ends: []offeredEnd{{peer: 1, i: 1, sends: true, offset: 128, endpoint: []byte("a socket")}, {peer: 2, offset: 1 << 40, endpoint: []byte{0}}},
 	}
@@ -47,7 +47,7 @@ func TestPipeOffer(t *testing.T) {
 func FuzzDecodePipeOffer(f *testing.F) {
 	f.Add(pipeOfferWire.Marshal(samplePipeOffer()), uint8(2))
 	f.Add(pipeOfferWire.Marshal(&pipeOffer{}), uint8(0))
-	f.Add(pipeOfferWire.Marshal(&pipeOffer{size: channel.PipeSize{LotSlots: 1}}), uint8(0))
+	f.Add(pipeOfferWire.Marshal(&pipeOffer{size: pipe.Size{LotSlots: 1}}), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, ranks uint8) {
 		o, err := decodePipeOffer(b, int(ranks)+1)
 		if err != nil {
@@ -74,14 +74,14 @@ func TestOtherLots(t *testing.T) {
 		lots   lotSize
 		want   string
 	}{
-		{true, lotSize{lotBytes, channel.MaxPipeLot}, ""},
-		{true, lotSize{2 * lotBytes, channel.MaxPipeLot}, "rank 0, peer 1"},
-		{true, lotSize{2 * lotBytes, channel.MaxPipeLot}, "lots of its memory for shared pipes have 1048576 bytes and lend 16 slots at most, this rank's 524288 and 16"},
+		{true, lotSize{lotBytes, pipe.MaxLot}, ""},
+		{true, lotSize{2 * lotBytes, pipe.MaxLot}, "rank 0, peer 1"},
+		{true, lotSize{2 * lotBytes, pipe.MaxLot}, "lots of its memory for shared pipes have 1048576 bytes and lend 16 slots at most, this rank's 524288 and 16"},
 		{true, lotSize{lotBytes, 32}, "lots of its memory for shared pipes have 524288 bytes and lend 32 slots at most"},
 		{false, lotSize{}, ""},
 	} {
 		p := newPipes(comm, PipeOptions{To: []int{1}, Shared: c.shared})
-		offer := &pipeOffer{size: p.options.Size, shared: c.shared, lots: c.lots, perPeer: 1, ends: []offeredEnd{{peer: 0}}}
+		offer := &pipeOffer{size: p.size, shared: c.shared, lots: c.lots, perPeer: 1, ends: []offeredEnd{{peer: 0}}}
 		err := p.compare(k, 1, offer, offer.size)
 		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: %v, want %q", c.lots, err, c.want)

@@ -51,7 +51,7 @@ type opening struct {
 // others a call waits, and fails with a name that says what is missing.
 func (p *Pipes) leaveClosed(values []layout.Pipe) error {
 	c, o := p.sems.c, &p.options
-	o.Size.LotSlots = 0 // Open knows how many
+	p.size.LotSlots = 0 // Open knows how many
 	p.sems.called()
 	l := &lazyPipes{p: p, tag: pipeTag + p.sems.call, closed: semaphores{c: c, call: p.sems.call, name: "unopened " + o.Name}, peers: map[int]*turns{}, register: p.sems.register, opened: map[int]*Pipes{}}
 	p.lazy = l
@@ -73,7 +73,7 @@ func (p *Pipes) leaveClosed(values []layout.Pipe) error {
 			h.Flags |= layout.PipeSends | layout.PipePosts // so that it waits before it writes
 		}
 		h.Semaphore = layout.Device2DeviceSemaphore{Inbound: zeros.Ptr(), Outbound: zeros.Ptr(), Watch: layout.Watch(c.watch(e.peer, number))}
-		h.Control, h.SlotBytes, h.SlotCount = zeros.Ptr(), o.Size.SlotBytes, uint32(o.Size.Slots)
+		h.Control, h.SlotBytes, h.SlotCount = zeros.Ptr(), p.size.SlotBytes, uint32(p.size.Slots)
 	}
 	return nil
 }
@@ -213,6 +213,7 @@ func (l *lazyPipes) part(rank int) *Pipes {
 	other := func(peer int) bool { return peer != rank }
 	o.Lazy, o.To, o.From = false, slices.DeleteFunc(slices.Clone(o.To), other), slices.DeleteFunc(slices.Clone(o.From), other)
 	q := newPipes(c, o)
+	q.size, q.open = l.p.size, false
 	q.sems = semaphores{c: c, perPeer: l.p.sems.perPeer, pair: true, name: o.Name, call: l.p.sems.call}
 	return q
 }
@@ -236,7 +237,7 @@ func (l *lazyPipes) registered() (*registeredmem.Memory, error) {
 // with this rank's ends.
 func (p *Pipes) meet(ctx context.Context, lazy *lazyPipes, m *meeting) (goesOn bool, err error) {
 	defer p.closeEndpoints()
-	size := p.options.Size
+	size := p.size
 	if p.options.Buffer != nil {
 		p.buffer, err = lazy.registered()
 	}
@@ -248,7 +249,7 @@ func (p *Pipes) meet(ctx context.Context, lazy *lazyPipes, m *meeting) (goesOn b
 	if err != nil {
 		return false, err
 	}
-	p.options.Size = size
+	p.size = size
 	joined := false
 	err = m.part(ctx, func(ctx context.Context) error {
 		err := p.join(ctx, m, theirs)
@@ -283,7 +284,7 @@ func (l *lazyPipes) show(op string, rank int, q *Pipes) error {
 		if e.peer != rank {
 			continue
 		}
-		h, size := []layout.Pipe{q.ends[next].pipe.Internal()}, sizeIn[layout.Pipe](1)
+		h, size := []layout.Pipe{q.ends[next].pipe.Handle()}, sizeIn[layout.Pipe](1)
 		next++
 		b, err := l.p.handles.memory.Slice(uint64(at)*size, size)
 		if err == nil {

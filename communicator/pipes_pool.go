@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -17,20 +18,20 @@ const (
 	sharedSlots = 2
 	// leastSharedSlot is the size that slots of shared pipes have at least, where their users leave it open.
 	leastSharedSlot = 4 << 10
-	// lotBytes is the size of a lot, alike on all ranks: four slots of channel.DefaultPipeSlotBytes.
-	lotBytes = 4 * channel.DefaultPipeSlotBytes
+	// lotBytes is the size of a lot, alike on all ranks: four slots of pipe.DefaultSlotBytes.
+	lotBytes = 4 * pipe.DefaultSlotBytes
 )
 
 // lotsOf returns how many lots a pool of so many bytes has. The other nine sixteenths are for ends: with a
 // pipe from each of 256 ranks to all others, two slots of 64 KiB each.
-func lotsOf(bytes uint64) int { return int(min(bytes/16*7/lotBytes, channel.MaxPipeLots)) }
+func lotsOf(bytes uint64) int { return int(min(bytes/16*7/lotBytes, pipe.MaxLots)) }
 
 // lots returns how this rank counts in lots, or nothing where pipes do not borrow.
 func (p *Pipes) lots() lotSize {
 	if !p.options.Shared {
 		return lotSize{}
 	}
-	return lotSize{lotBytes, channel.MaxPipeLot}
+	return lotSize{lotBytes, pipe.MaxLot}
 }
 
 // pipePool is the memory that the ends of this rank's shared pipes lie in, made and registered once, with
@@ -41,7 +42,7 @@ type pipePool struct {
 
 	mu     sync.Mutex
 	buf    *gpu.Buffer // nil before its first use
-	pool   *channel.PipePool
+	pool   *pipe.Pool
 	free   spans
 	peers  map[int]*peerPool
 	closed bool
@@ -54,7 +55,7 @@ type peerPool struct {
 }
 
 // get returns the pool, and makes it if that is not done.
-func (p *pipePool) get(op string) (*channel.PipePool, error) {
+func (p *pipePool) get(op string) (*pipe.Pool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -72,7 +73,7 @@ func (p *pipePool) get(op string) (*channel.PipePool, error) {
 	if err != nil {
 		return nil, errors.Join(err, buf.Close())
 	}
-	pool, err := channel.NewPipePool(memory, lotsOf(size), lotBytes)
+	pool, err := pipe.NewPool(memory, lotsOf(size), lotBytes)
 	if err != nil {
 		return nil, errors.Join(err, memory.Close(), buf.Close())
 	}
@@ -91,7 +92,7 @@ func (p *pipePool) room(op string) (uint64, error) {
 		return 0, p.c.invalid(op, closedText)
 	case p.pool == nil:
 		size := p.c.options.PipePool
-		return channel.PipePoolRoom(size, lotsOf(size), lotBytes), nil
+		return pipe.Room(size, lotsOf(size), lotBytes), nil
 	}
 	return p.free.largest(), nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -93,7 +94,7 @@ func TestSharedPipes(t *testing.T) {
 		if lasting[rank], err = c.Pipes(t.Context(), options[rank]); err != nil {
 			return err
 		}
-		if size := lasting[rank].From(0, options[rank].From[0]).Internal(); size.SlotBytes != channel.DefaultPipeSlotBytes || size.SlotCount != 2 || size.LotSlots != 4 {
+		if size := lasting[rank].From(0, options[rank].From[0]).Handle(); size.SlotBytes != pipe.DefaultSlotBytes || size.SlotCount != 2 || size.LotSlots != 4 {
 			return fmt.Errorf("pipes have %d slots of %d bytes and borrow %d", size.SlotCount, size.SlotBytes, size.LotSlots)
 		}
 		return pool(c, need[rank])
@@ -158,7 +159,7 @@ func TestSharedPipesOfOthers(t *testing.T) {
 		}
 		if rank < 2 {
 			// 1.5 MiB less some words are for eight ends of two slots each.
-			if h := p.From(0, 1-rank).Internal(); h.SlotBytes != 64<<10 || h.SlotCount != 2 {
+			if h := p.From(0, 1-rank).Handle(); h.SlotBytes != 64<<10 || h.SlotCount != 2 {
 				return fmt.Errorf("pipes have %d slots of %d bytes", h.SlotCount, h.SlotBytes)
 			}
 		}
@@ -260,11 +261,9 @@ func TestWrongSharedPipes(t *testing.T) {
 		of    int
 		want  []string
 	}{
-		"at one end":          {func(o *communicator.PipeOptions) { o.Shared = false }, 2, []string{"rank 2, peer 1", "its Shared is false, this rank's true"}},
-		"in a pool":           {func(o *communicator.PipeOptions) { o.Pool = upload(t, comms[1].Device(), 0, 6000) }, 1, []string{"rank 1", "and a pool is given"}},
-		"slots to borrow":     {func(o *communicator.PipeOptions) { o.Size.LotSlots = 4 }, 1, []string{"rank 1", "Size.LotSlots is 4"}},
-		"slots, but not such": {func(o *communicator.PipeOptions) { o.Shared, o.Size.LotSlots = false, 4 }, 1, []string{"rank 1", "Size.LotSlots is 4"}},
-		"other slots":         {func(o *communicator.PipeOptions) { o.Size.Slots = 8 }, 2, []string{"rank 2, peer 1", "its pipes have 8 slots of 256 bytes, this rank's 4 of 256"}},
+		"at one end":  {func(o *communicator.PipeOptions) { o.Shared = false }, 2, []string{"rank 2, peer 1", "its Shared is false, this rank's true"}},
+		"in a pool":   {func(o *communicator.PipeOptions) { o.Pool = upload(t, comms[1].Device(), 0, 6000) }, 1, []string{"rank 1", "and a pool is given"}},
+		"other slots": {func(o *communicator.PipeOptions) { o.Size.Slots = 8 }, 2, []string{"rank 2, peer 1", "its pipes have 8 slots of 256 bytes, this rank's 4 of 256"}},
 	} {
 		refusedPipes(t, comms, name, communicator.PipeOptions{Shared: true}, c.spoil, c.of, c.want)
 	}
@@ -299,7 +298,7 @@ func TestManySharedPipes(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				h := p.To(0, o.To[0]).Internal()
+				h := p.To(0, o.To[0]).Handle()
 				length := 5*h.SlotBytes + 1 // two slots, and three of a lot
 				if err := sendToAll(ctx, w, p, o, length); err != nil {
 					return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -35,7 +36,7 @@ func TestPipeDefaults(t *testing.T) {
 		{ranks: 256, want: 32 * kib},
 		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{Slots: 2}}, want: 128 * kib},
 		{ranks: 256, options: PipeOptions{PerPeer: 64}, want: 256},
-		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{Slots: 4096}, PerPeer: 8}, want: channel.PipeAlign},
+		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{Slots: 4096}, PerPeer: 8}, want: pipe.Align},
 		{ranks: 256, options: PipeOptions{Size: channel.PipeSize{SlotBytes: 1 << 20}}, want: 1 << 20},
 		{ranks: 2, ports: true, want: 128 * kib},
 		{ranks: 8, ports: true, want: 128 * kib},
@@ -50,7 +51,7 @@ func TestPipeDefaults(t *testing.T) {
 		t.Run(fmt.Sprintf("%d/%v/%d/%v", c.ranks, c.ports, c.options.PerPeer, c.options.Size), func(t *testing.T) {
 			comm := &Communicator{boot: sizedBootstrap{size: c.ranks}, links: slices.Repeat([]registeredmem.Transports{registeredmem.CudaIPC}, c.ranks)}
 			const most = 36 << 20 // for ends
-			comm.pipes = &pipePool{c: comm, pool: new(channel.PipePool), free: spans{{size: most}}}
+			comm.pipes = &pipePool{c: comm, pool: new(pipe.Pool), free: spans{{size: most}}}
 			o := c.options
 			for peer := 1; peer < c.ranks; peer++ {
 				o.To, o.From = append(o.To, peer), append(o.From, peer)
@@ -64,8 +65,8 @@ func TestPipeDefaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("slots of %d bytes, %d bytes", p.options.Size.SlotBytes, bytes)
-			if got := p.options.Size.SlotBytes; got != c.want {
+			t.Logf("slots of %d bytes, %d bytes", p.size.SlotBytes, bytes)
+			if got := p.size.SlotBytes; got != c.want {
 				t.Errorf("slots of %d bytes, want %d", got, c.want)
 			}
 			if bytes != p.bytes() {
@@ -85,7 +86,7 @@ func TestPipeDefaults(t *testing.T) {
 // TestOpenSlots decodes offers that leave the bytes of slots open, and finds what all have room for.
 func TestOpenSlots(t *testing.T) {
 	offer := func(open bool, bytes uint64) *pipeOffer {
-		return &pipeOffer{open: open, size: channel.PipeSize{Slots: 2, SlotBytes: bytes}}
+		return &pipeOffer{open: open, size: pipe.Size{Slots: 2, SlotBytes: bytes}}
 	}
 	for _, bytes := range []uint64{0, 100, 1 << 41} {
 		if _, err := decodePipeOffer(pipeOfferWire.Marshal(offer(true, bytes)), 2); err == nil {

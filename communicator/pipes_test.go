@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -36,7 +37,7 @@ func TestPipes(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			o.Pool, o.PoolOffset = upload(t, c.Device(), 99, int(need)+channel.PipeAlign), channel.PipeAlign
+			o.Pool, o.PoolOffset = upload(t, c.Device(), 99, int(need)+pipe.Align), pipe.Align
 			defer o.Pool.Close()
 		}
 		p, err := c.Pipes(t.Context(), o)
@@ -168,7 +169,8 @@ func TestWrongPipes(t *testing.T) {
 // TestPipeBytes refuses sizes that cannot be counted, and gives the others.
 func TestPipeBytes(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
-	o := communicator.PipeOptions{From: []int{0, 1}, Size: channel.PipeSize{Slots: 4096, SlotBytes: 1 << 40}}
+	size := pipe.Size{Slots: 4096, SlotBytes: 1 << 40}
+	o := communicator.PipeOptions{From: []int{0, 1}, Size: channel.PipeSize{Slots: size.Slots, SlotBytes: size.SlotBytes}}
 	for perPeer, fits := range map[int]bool{1: true, 2047: true, 2048: false} {
 		o.PerPeer = perPeer
 		got, err := comms[0].PipeBytes(o)
@@ -176,7 +178,7 @@ func TestPipeBytes(t *testing.T) {
 			failing(t, 0, err, mscclgo.ErrInvalid, "rank 0", "more memory than there can be")
 			continue
 		}
-		if want := uint64(2*perPeer) * o.Size.Bytes(); err != nil || got != want {
+		if want := uint64(2*perPeer) * size.Bytes(); err != nil || got != want {
 			t.Errorf("%d pipes for each peer need %d bytes (%v), want %d", perPeer, got, err, want)
 		}
 	}

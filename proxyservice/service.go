@@ -333,29 +333,6 @@ func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registe
 	return channel.NewPortChannel(base, dst, src, to, from)
 }
 
-// Pipe returns an end of a pipe whose messages the service moves over the semaphore's
-// connection.
-//
-// Errors: as [ProxyService.PortChannel], [ProxyService.AddMemory] and [channel.NewPortPipe].
-func (s *ProxyService) Pipe(sem *semaphore.Host2Device, c channel.PipeConfig) (*channel.Pipe, error) {
-	port, err := s.PortChannel(sem, c.Peer.Memory, c.Own.Memory)
-	if err != nil {
-		return nil, err
-	}
-	var buffer, source uint16
-	if c.Sends && c.Buffer != nil {
-		if buffer, err = s.AddMemory(c.Buffer); err != nil {
-			return nil, err
-		}
-	}
-	if c.Sends && c.Source != nil {
-		if source, err = s.AddMemory(c.Source); err != nil {
-			return nil, err
-		}
-	}
-	return channel.NewPortPipe(port, c, buffer, source)
-}
-
 // Close stops the service once it has served what is in the ring, and frees the
 // ring: later, where a handler has not returned. Kernels that use it must have ended.
 // It does nothing on nil, and may be called again, also meanwhile: every call returns once that is

@@ -65,10 +65,12 @@ func (c *config) check(args, ranks int) error {
 		return errors.New("-count is from 1 to 1<<30")
 	case c.blocks < 1 || c.threads < 1 || c.threads > 512:
 		return errors.New("-blocks is at least 1, and -threads is from 1 to 512")
-	case c.size.Slots < 2 || c.size.SlotBytes < 1:
-		return errors.New("-slots is at least 2, and -slot not 0")
+	case c.size.Slots < 2 || c.size.Slots&(c.size.Slots-1) != 0:
+		return errors.New("-slots is a power of two from 2")
+	case c.size.SlotBytes < 1 || c.size.SlotBytes%128 != 0:
+		return errors.New("-slot is a multiple of 128, and not 0")
 	}
-	return c.size.Check()
+	return nil
 }
 
 // value returns element i of a rank.

@@ -147,7 +147,7 @@ func (w *worker) newPipes(ctx context.Context) error {
 	n := w.comm.Size()
 	right, left := (w.comm.Rank()+1)%n, (w.comm.Rank()+n-1)%n
 	for i := range w.pipes {
-		size := channel.PipeSize{Slots: 2 << random.IntN(3), SlotBytes: channel.PipeAlign << (2 + random.IntN(8))}
+		size := channel.PipeSize{Slots: 2 << random.IntN(3), SlotBytes: 128 << (2 + random.IntN(8))}
 		w.pipeMost[i] = min(w.Most, 256*size.SlotBytes) // more chunks take seconds on emulated devices
 		var err error
 		w.pipes[i], err = w.comm.Pipes(ctx, communicator.PipeOptions{

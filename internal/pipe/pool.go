@@ -1,4 +1,4 @@
-package channel
+package pipe
 
 import (
 	"math/bits"
@@ -6,24 +6,25 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 const (
-	// MaxPipeLot is how many slots of a lot a message borrows at most.
-	MaxPipeLot = layout.MaxPipeLot
-	// MaxPipeLots is how many lots a pool has at most.
-	MaxPipeLots = 1 << 12
-	// mostLotBytes is what lots have fewer bytes than in all: kernels count these in 32 bits, by PipeAlign.
-	mostLotBytes = PipeAlign << 32
+	// MaxLot is how many slots of a lot a message borrows at most.
+	MaxLot = layout.MaxPipeLot
+	// MaxLots is how many lots a pool has at most.
+	MaxLots = 1 << 12
+	// mostLotBytes is what lots have fewer bytes than in all: kernels count these in 32 bits, by Align.
+	mostLotBytes = Align << 32
 	poolHeader   = uint64(unsafe.Sizeof(layout.PipePool{}))
 )
 
-// PipePool is memory of this rank for the ends of pipes, with lots at its end: pieces that messages
-// under way borrow for slots; see [PipeSize].
-type PipePool struct {
+// Pool is memory of this rank for the ends of pipes, with lots at its end: pieces that messages
+// under way borrow for slots; see [Size].
+type Pool struct {
 	memory *registeredmem.Memory
 	head   uint64
 	layout layout.PipePool
@@ -32,42 +33,31 @@ type PipePool struct {
 	returned uint64 // the count in the memory, which kernels only read
 }
 
-// PipePoolStats is how a pool is used.
-type PipePoolStats struct {
-	Bytes   uint64 // of the memory
-	ForEnds uint64 // bytes of it for the control words and slots of ends
-	Taken   uint64 // bytes that ends take, for communicator.Communicator.PipePool
-	Lots    uint64 // pieces that messages borrow
-	Lent    uint64 // lots that messages under way have
-	Asked   uint64 // how often a message was to borrow a lot
-	Refused uint64 // how often all were lent, or the 64 of a larger pool that were looked at, so that it went through its pipe's own slots
-}
-
-// NewPipePool makes a memory of this rank a pool with so many lots, of so many bytes each. The memory
+// NewPool makes a memory of this rank a pool with so many lots, of so many bytes each. The memory
 // stays the caller's, and must outlive the pool. No kernel may use it yet.
 //
 // Errors: ErrInvalid if the memory is not this rank's, closed, or too small for the lots, and for
 // wrong lots.
-func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool, error) {
-	const op = "channel: make a pool of pipes"
+func NewPool(m *registeredmem.Memory, lots int, lotBytes uint64) (*Pool, error) {
+	const op = "pipes: make a pool of pipes"
 	invalid := func(format string, args ...any) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...)
 	}
 	switch {
 	case m == nil || !m.Local() || m.Buffer() == nil:
 		return nil, invalid("the memory is nil, closed or not this rank's")
-	case uint64(m.Buffer().Ptr())%PipeAlign != 0:
-		return nil, invalid("%v begins at %#x, which is not a multiple of %d", m, uint64(m.Buffer().Ptr()), PipeAlign)
-	case lots < 0 || lots > MaxPipeLots:
-		return nil, invalid("%d lots; 0 to %d are allowed", lots, MaxPipeLots)
-	case lotBytes == 0 || lotBytes%PipeAlign != 0:
-		return nil, invalid("lots of %d bytes; the size must be a multiple of %d", lotBytes, PipeAlign)
+	case uint64(m.Buffer().Ptr())%Align != 0:
+		return nil, invalid("%v begins at %#x, which is not a multiple of %d", m, uint64(m.Buffer().Ptr()), Align)
+	case lots < 0 || lots > MaxLots:
+		return nil, invalid("%d lots; 0 to %d are allowed", lots, MaxLots)
+	case lotBytes == 0 || lotBytes%Align != 0:
+		return nil, invalid("lots of %d bytes; the size must be a multiple of %d", lotBytes, Align)
 	}
 	begin, end, ok := layPool(m.Size(), lots, lotBytes)
 	if !ok {
 		return nil, invalid("%d lots of %d bytes do not fit in %v", lots, lotBytes, m)
 	}
-	p := &PipePool{memory: m, head: begin, layout: layout.PipePool{
+	p := &Pool{memory: m, head: begin, layout: layout.PipePool{
 		Lots: uint64(lots), First: end, LotBytes: lotBytes,
 	}}
 	if err := gpu.CopyIn(m.Buffer(), []layout.PipePool{p.layout}); err != nil {
@@ -86,8 +76,8 @@ func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool,
 
 // layPool returns from where to where ends lie in memory of so many bytes, or false if the lots do not fit.
 func layPool(bytes uint64, lots int, lotBytes uint64) (begin, end uint64, ok bool) {
-	begin = (poolHeader + 8*uint64(lots) + PipeAlign - 1) / PipeAlign * PipeAlign
-	size := bytes / PipeAlign * PipeAlign
+	begin = (poolHeader + 8*uint64(lots) + Align - 1) / Align * Align
+	size := bytes / Align * Align
 	over, all := bits.Mul64(uint64(lots), lotBytes)
 	if over != 0 || all >= mostLotBytes || begin > size || all > size-begin {
 		return 0, 0, false
@@ -95,27 +85,27 @@ func layPool(bytes uint64, lots int, lotBytes uint64) (begin, end uint64, ok boo
 	return begin, size - all, true
 }
 
-// PipePoolRoom returns how many bytes there are for ends in a pool of memory of so many bytes: 0 if the lots
+// Room returns how many bytes there are for ends in a pool of memory of so many bytes: 0 if the lots
 // do not fit.
-func PipePoolRoom(bytes uint64, lots int, lotBytes uint64) uint64 {
+func Room(bytes uint64, lots int, lotBytes uint64) uint64 {
 	begin, end, _ := layPool(bytes, lots, lotBytes)
 	return end - begin
 }
 
 // Memory returns the memory, in which ends lie from byte Begin to byte End.
-func (p *PipePool) Memory() *registeredmem.Memory { return p.memory }
+func (p *Pool) Memory() *registeredmem.Memory { return p.memory }
 
-// Begin returns the offset in the memory from which on ends may lie, a multiple of PipeAlign.
-func (p *PipePool) Begin() uint64 { return p.head }
+// Begin returns the offset in the memory from which on ends may lie, a multiple of Align.
+func (p *Pool) Begin() uint64 { return p.head }
 
 // End returns the offset in the memory of the first lot, before which ends lie.
-func (p *PipePool) End() uint64 { return p.layout.First }
+func (p *Pool) End() uint64 { return p.layout.First }
 
-// LotSlots returns how many slots of so many bytes a message borrows, for PipeSize.LotSlots: 0, so
-// that it borrows none, if so many slots, or two, are more than a lot has, or than MaxPipeLot. All ranks
+// LotSlots returns how many slots of so many bytes a message borrows, for Size.LotSlots: 0, so
+// that it borrows none, if so many slots, or two, are more than a lot has, or than MaxLot. All ranks
 // whose lots have one size get the same.
-func (p *PipePool) LotSlots(slots int, slotBytes uint64) int {
-	fit := min(p.layout.LotBytes/slotBytes, MaxPipeLot)
+func (p *Pool) LotSlots(slots int, slotBytes uint64) int {
+	fit := min(p.layout.LotBytes/slotBytes, MaxLot)
 	if fit < uint64(slots) || fit < 2 {
 		return 0
 	}
@@ -125,12 +115,12 @@ func (p *PipePool) LotSlots(slots int, slotBytes uint64) int {
 // Stats returns how the pool is used, but for what ends take. Kernels may be under way: then it is about so.
 //
 // Errors: ErrInvalid if the memory is closed.
-func (p *PipePool) Stats() (PipePoolStats, error) {
+func (p *Pool) Stats() (channel.PipePoolStats, error) {
 	now := []layout.PipePool{{}}
 	if err := gpu.CopyOut(now, p.memory.Buffer()); err != nil {
-		return PipePoolStats{}, err
+		return channel.PipePoolStats{}, err
 	}
-	return PipePoolStats{
+	return channel.PipePoolStats{
 		Bytes: p.memory.Size(), ForEnds: p.End() - p.Begin(),
 		Lots: now[0].Lots, Lent: now[0].Lent - now[0].Returned, Asked: now[0].Asked, Refused: now[0].Refused,
 	}, nil
@@ -138,7 +128,7 @@ func (p *PipePool) Stats() (PipePoolStats, error) {
 
 // giveBack gives back the lot at an offset, which no kernel has any longer. Kernels may have others meanwhile: a
 // lot's word is its holder's to write.
-func (p *PipePool) giveBack(offset uint64) error {
+func (p *Pool) giveBack(offset uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	word, err := p.memory.Buffer().Slice(poolHeader+8*((offset-p.layout.First)/p.layout.LotBytes), 8)
