@@ -90,7 +90,7 @@ type Pipes struct {
 	open        bool      // the caller leaves the bytes of slots to defaults
 	sems        semaphores
 	own         *gpu.Buffer           // memory of the pipes' own, or nil
-	common      *pipe.Pool     // the communicator's, with Shared, else nil
+	common      *pipe.Pool            // the communicator's, with Shared, else nil
 	taken       span                  // of common
 	pool        *registeredmem.Memory // with the ends of this rank, or nil where it has none
 	buffer      *registeredmem.Memory // options.Buffer, or nil

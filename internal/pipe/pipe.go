@@ -16,10 +16,10 @@ import (
 
 // The sizes of a pipe.
 const (
-	defaultPipeSlots     = 8
+	defaultPipeSlots = 8
 	DefaultSlotBytes = 128 << 10
-	maxPipeSlots         = 1 << 12
-	maxPipeSlotBytes     = 1 << 40
+	maxPipeSlots     = 1 << 12
+	maxPipeSlotBytes = 1 << 40
 	// Align is what the sizes of slots and the offsets of ends in their memory are
 	// multiples of.
 	Align = 128
