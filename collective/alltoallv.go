@@ -214,12 +214,12 @@ func (r *Runner) matching(texts []string) error {
 }
 
 // AllToAllV sends sendCounts[p] elements of in to each rank p, and receives
-// receiveCounts[p] elements from it into out. Both lie in rank order, without gaps. What
-// rank r sends to rank p must be as much as rank p receives from rank r, of the same type: where
-// it is not, the group fails at once with an error of kind ErrInvalid that names both ranks, what
-// each of them has, and the number of the message between them, and nothing but what is received may be written.
-// Messages of groups are numbered together with the parts. A buffer of which nothing is used may be nil. Parts are
-// moved as the messages of a [Group] are. See [Runner.AllReduce].
+// receiveCounts[p] elements from it into out. Both lie in rank order, without gaps. Rank r
+// must send to rank p as many elements as rank p receives from rank r, of the same type. If it does
+// not, the group fails at once with an error of kind ErrInvalid, which names both ranks, what each of
+// them has, and the number of the message between them. Nothing but received parts may be written then.
+// Messages of groups are numbered together with the parts. A buffer of which nothing is used may be
+// nil. Parts are moved as the messages of a [Group] are. See [Runner.AllReduce].
 func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, receiveCounts []uint64, t Type) error {
 	c := AllToAllV{Type: t, In: in, Out: out, Overlap: true}
 	var err error

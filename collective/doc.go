@@ -15,12 +15,12 @@
 // # Results
 //
 // A reduction adds the elements in the order of the ranks, floats of 8 and 16 bits in float32, and
-// rounds once, at the end. So its bits depend on nothing else: not on the size, the grid, the
-// alignment, the place or the algorithm, the same on all ranks, in all-reduces, reduce-scatters and
-// reductions to a root alike. The exceptions are algorithms that pass sums on. ring, hierRing and
+// rounds once, at the end. So its bits are the same on all ranks, in all-reduces, reduce-scatters and
+// reductions to a root alike. They do not depend on the size, the grid, the alignment, the place or
+// the algorithm. The exceptions are algorithms that pass sums on. ring, hierRing and
 // hierTree add in an order that depends on where an element lies; ring rounds at each step. hier,
-// hierRing and hierTree, for several hosts, add up each host's ranks first and then the hosts' sums,
-// and sums of floats of 16 bits, not averages, are rounded to travel between hosts.
+// hierRing and hierTree, for several hosts, add up each host's ranks first and then the hosts' sums.
+// They round sums of floats of 16 bits, but not averages, to send them to other hosts.
 //
 // # Order
 //
@@ -34,9 +34,9 @@
 // have called [Runner.LoadGroups].
 //
 // The calls of several communicators, such as the parts of communicator.Communicator.Split, have no order
-// among them: on several streams their kernels run at the same time. Then the device needs room for all
-// of their blocks, as a kernel that has none yet may be what another rank's waits for: Options.MaxBlocks
-// bounds each. On one stream, in the same order on all ranks, they need no more than one has.
+// among them: on several streams their kernels run at the same time. Then the device needs room for the
+// blocks of all of them, since another rank's kernel may wait for one that has no room: Options.MaxBlocks
+// bounds each kernel. On one stream, in the same order on all ranks, they need no more room than one.
 //
 // Methods that are marked collective are called by all ranks, in the same order and with
 // arguments that fit, as the methods of package communicator.
@@ -44,24 +44,24 @@
 // # After a failure
 //
 // The ranks that survive a failure go on with their runners in another group, with or without new
-// ranks: [communicator.Communicator.Reform], [Runner.Reform], [Memory.Reform] and [Operation.Reform]
-// stand where a newcomer calls [communicator.New], [New], [Runner.Share] and [Runner.Prepare]. They
-// tell whether captured graphs are right there.
+// ranks. They call [communicator.Communicator.Reform], [Runner.Reform], [Memory.Reform] and
+// [Operation.Reform] where a newcomer calls [communicator.New], [New], [Runner.Share] and
+// [Runner.Prepare]. These methods report whether captured graphs are right in the new group.
 //
 // # Memory
 //
 // A runner allocates memory when it first needs it, and Close releases it.
 //
 // On one host that is twice [Options.Scratch] for large calls on any buffers, an inbox of 256 MiB for large
-// all-reduces, and a scratch of [communicator.Options] for packets. Groups of sends and receives, with them
-// all-to-alls with counts, and gathers and scatters that packets do not carry, take 79 MiB between two ranks and 89
-// to 118 among up to 8. Among more, up to 256, they take at most 64 MiB, as slots are smaller.
+// all-reduces, and a scratch of [communicator.Options] for packets. Groups of sends and receives take 79 MiB
+// between two ranks and 89 to 118 among up to 8, together with all-to-alls with counts, and with gathers and
+// scatters too large for packets. Among more, up to 256, they take at most 64 MiB, as slots are smaller.
 //
 // On several hosts all calls of a runner together take less than 256 MiB by default, whatever the number of
 // hosts: Options.Scratch for calls on any buffers, as much for sums of other hosts, and the rest for what
-// only moves data. Larger calls, and those among more hosts, are done in more pieces. But for the algorithm
-// ring, which has an inbox for each memory, prepared calls on other memory take only channels. Where Options.Scratch
-// is not 64 MiB, groups take up to twice as much as it between hosts, and at least 32 KiB for each rank.
+// only moves data. Larger calls, and calls among more hosts, are done in more pieces. Prepared calls on other
+// memory take only channels; the algorithm ring also has an inbox for each memory. If Options.Scratch
+// is not 64 MiB, groups take up to twice Options.Scratch between hosts, and at least 32 KiB for each rank.
 //
 // # Several hosts
 //

@@ -10,10 +10,10 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// Group is sends and receives of one rank that are launched together, as one kernel: of any
-// number, peers, sizes and types, in any order. [Runner.Group] begins one. It is for one
-// goroutine at a time. A message has fewer than 2^38 bytes; a group has at most 2^24-1 messages,
-// and at most 2^20-1 to a rank, and as many from it.
+// Group is sends and receives of one rank that are launched together, as one kernel. There may
+// be any number, with any peers, sizes and types, in any order. [Runner.Group] begins one. It is
+// for one goroutine at a time. A message has fewer than 2^38 bytes; a group has at most 2^24-1
+// messages, and at most 2^20-1 to a rank, and as many from it.
 //
 // # Matching
 //
@@ -24,11 +24,11 @@ import (
 // it then receives that in the same group.
 //
 // All messages of a group progress together, so that it does not matter in what order ranks
-// name them. Groups do not: a group ends when what it sends has been copied from its buffers and
-// their receives have begun, and what it receives has come; what goes to other hosts has come
-// there then. So two ranks that send to each
-// other do it in one group each. Where a peer never makes the other half, the wait ends by the
-// communicator's timeout, and the error tells who waited for whom.
+// name them. Groups do not: a group ends when its sends are copied from their buffers and the
+// peers' receives of them have begun, and when its own receives are complete. What goes to other
+// hosts has come there then. So two ranks that send to each other do it in one group each. Where
+// a peer never makes the matching send or receive, the wait ends by the communicator's timeout,
+// and the error tells who waited for whom.
 //
 // # Who calls
 //
@@ -38,20 +38,20 @@ import (
 //
 // # Large messages
 //
-// A message of more than 2 MiB between ranks of a host is stored by its sender where it belongs, if that
-// is in memory that [Runner.Share] of this runner has shared and that is not closed. Otherwise it is
-// copied twice. What the sender has may be in any buffer. A graph that receives such messages is not
-// launched once the memory is closed.
+// The sender of a message of more than 2 MiB stores it where it belongs if the receiver is on the same
+// host, and receives into open memory of [Runner.Share] of this runner. Otherwise the message is copied
+// twice. The sender's buffer may be any. A graph that receives such messages is not launched once the
+// memory is closed.
 //
 // # Streams
 //
-// Messages may be on several streams. The kernel runs on the stream of the first message, once the work
-// that was queued on all of them before is done, and all go on when it has ended. A group may be
-// captured: then all its streams take part in the capture.
+// Messages may be on several streams. The kernel runs on the stream of the first message, once earlier work
+// of all these streams is done, and all go on when it has ended. A group may be captured: then all
+// its streams take part in the capture.
 //
-// Groups keep their place among this rank's other calls on the communicator, so ranks that
-// also make collective calls make both in the same order. An all-to-all with counts has a message for each pair of
-// ranks, which is numbered as the messages of groups are, and matches none of theirs.
+// Groups keep their place among this rank's other calls on the communicator, so ranks that also make
+// collective calls make both in the same order. An all-to-all with counts has a message for each pair
+// of ranks. It is numbered together with the messages of groups, and matches none of these.
 type Group struct {
 	runner   *Runner
 	messages []message
@@ -104,8 +104,8 @@ func (g *Group) Send(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, to int)
 	g.add(message{s, b, 0, count, t, to, false})
 }
 
-// Recv adds a receive of count elements from a rank, into b; see Send. What is received in a
-// group overlaps with nothing else of it, but a message to this rank itself may stay where it is.
+// Recv adds a receive of count elements from a rank, into b; see [Group.Send]. It must not overlap
+// anything else of the group, but a message to this rank itself may stay where it is.
 func (g *Group) Recv(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, from int) {
 	g.add(message{s, b, 0, count, t, from, true})
 }
@@ -133,7 +133,7 @@ func (r *Runner) Recv(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, from i
 
 // LoadGroups prepares what groups of sends and receives need, so that the first one only
 // queues, and concerns only ranks that have messages. Collective each time, also where they are prepared. After
-// an error of a context, on any rank, all may call it again, also those on which it worked.
+// an error of a context, on any rank, all may call it again, also ranks on which it worked.
 //
 // Errors: ErrTimeout where a rank does not come; the error of the group of ranks, if it has
 // failed; as for [devicecode.Load].

@@ -16,10 +16,10 @@ import (
 // Memory is a buffer of each rank that all ranks reach, as one rank sees it. Calls on any buffer take
 // this rank's buffer too. A [Group] receives large messages there without a copy: their senders store them.
 //
-// Algorithms that move data through the host make channels at their first use with a pair of
-// memories. Only hier of a gather, a scatter or an all-to-all makes none. If such an algorithm reduces, it also makes
-// an inbox, which is as large as the output or, on several hosts, some times as large. Channels and
-// inbox are released when the first of the two memories is closed.
+// Algorithms that move data through the host make channels at their first use with a pair of memories.
+// Only hier of a gather, a scatter or an all-to-all makes none. If such an algorithm reduces, it also
+// makes an inbox, as large as the output or, on several hosts, some times as large. Channels and inbox
+// are released when the first of the two memories is closed.
 type Memory struct {
 	*gpu.Buffer // this rank's
 	runner      *Runner
@@ -37,7 +37,7 @@ type Memory struct {
 
 // Share makes a buffer of each rank known to all; sizes may differ. The caller still owns
 // the buffer, and closes the memory before it. Collective. After an error of a context, on any rank, all may call it
-// again, also those on which it worked: a memory that only some ranks have is closed with the runner.
+// again, also ranks on which it worked: a memory that only some ranks have is closed with the runner.
 //
 // Errors: as for [communicator.Communicator.Share].
 func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
@@ -137,13 +137,12 @@ func (m *Memory) peers() layout.PeerMemory {
 	return at
 }
 
-// Close waits until all ranks have called it, and releases the channels and inboxes
-// that were made for the memory, and the mappings of the peers' buffers; then it returns
-// when all ranks have, so that no kernel launched next is in their way. What was
-// launched on the memory must have ended on this rank, groups that receive there too, and its
-// operations and views must not be used any more. The caller still owns the buffer, and may close it then. In a
-// group that has failed it waits for nobody, nor when it was not carried to the runner's group.
-// It is safe to call twice. Collective.
+// Close waits until all ranks have called it, and releases the channels and inboxes that were made for
+// the memory, and the mappings of the peers' buffers. It returns when all ranks have released theirs, so
+// that no kernel launched next is in their way. Calls on the memory must have ended on this rank, also
+// groups that receive there, and its operations and views must not be used any more. The caller still
+// owns the buffer, and may close it then. In a group that has failed it waits for nobody, nor if
+// the memory was not carried to the runner's group. It is safe to call twice. Collective.
 func (m *Memory) Close(ctx context.Context) error {
 	if m == nil || m.runner == nil {
 		return nil

@@ -117,9 +117,9 @@ func (l *linkRules) choose(k Kind, bytes uint64) []string {
 	return nil
 }
 
-// ByModel returns the algorithms for a collective of so many bytes, as [Kind.Parts] counts them, that the
-// model of time chooses between ranks that a fabric joins: the first that can be done counts. It
-// has the least predicted time or less than a tenth more, and those behind it are for larger sizes.
+// ByModel returns the algorithms that the model of time chooses for a collective of so many bytes, as
+// [Kind.Parts] counts them, among the ranks of a fabric. The first that can be done counts. It has the
+// least predicted time or less than a tenth more, and the algorithms behind it are for larger sizes.
 func ByModel(f topology.Fabric, k Kind, bytes uint64) []string { return rulesFor(&f).choose(k, bytes) }
 
 // choices returns the choices of [ByModel] with a grid, none where the links are unknown. What goes by port

@@ -165,7 +165,7 @@ func (o *Operation) Close() error {
 // Prepare makes a call ready to run: the ranks compare it, load its kernel and agree on
 // its blocks; algorithms that go through the host make channels at their first use with
 // a pair of memories. A call of 0 elements needs none of these, and no memory. Collective. After an error of a
-// context, on any rank, all may call it again, also those on which it worked. So it is with [Runner.PrepareAllToAllV] and
+// context, on any rank, all may call it again, also ranks on which it worked. So it is with [Runner.PrepareAllToAllV] and
 // [Runner.Load].
 //
 // Errors: ErrInvalid for an invalid call, on all ranks: on the others as ErrRemote,

@@ -31,15 +31,15 @@ type PrecompileOptions struct {
 }
 
 // Precompile compiles the kernels of runners for an architecture, "sm_90" or [devicecode.ArchEmu] and the
-// like, into the cache that [devicecode.Options] tells of, as many files at a time as there are processors; and
-// the errors of [communicator.Precompile]. The first call of each collective does not wait for the compiler then,
+// like, into the cache (see [devicecode.Options]), as many files at a time as there are processors. It does what
+// [communicator.Precompile] does too. Then the first call of each collective does not wait for the compiler,
 // some seconds on a GPU, and the machine needs none. Precompile needs no GPU: an image of a container can be
 // filled, or a folder that many machines read. They need the same version of this module, and the same file
-// of the compiler, or none: with another compiler a call compiles anew. So does one of what was left out, and
-// one under MSCCLGO_TRACE, which has kernels of its own.
+// of the compiler, or none: with another compiler a call compiles anew. So does a call whose kernel was left out,
+// and any call under MSCCLGO_TRACE, which has kernels of its own.
 //
-// Errors: ErrInvalid for a kind, type or operation that there is not, and a number of ranks below 1; those
-// of [devicecode.Compile]; ErrSystem if the cache cannot be written, unless all is there.
+// Errors: ErrInvalid for a kind, type or operation that does not exist, and a number of ranks below 1; as
+// for [devicecode.Compile]; ErrSystem if the cache cannot be written, unless all is there.
 func Precompile(ctx context.Context, arch string, o PrecompileOptions) error {
 	units, err := o.units()
 	if err != nil {

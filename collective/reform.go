@@ -59,23 +59,23 @@ func (r *Runner) retire() error {
 // So do channels of algorithms that move data through the host.
 //
 // captured reports whether graphs that were captured before, of calls on any buffer and of groups of
-// sends and receives, are right for the new group. They are where this rank and the number of ranks are
-// as before, each host has the same of them, and all memory has its address.
-// A graph of this module that is not right is refused when it is launched: capture it again. One that
-// other code captured is not seen, so destroy it if captured is false.
+// sends and receives, are right for the new group. They are if this rank and the number of ranks are
+// as before, each host has the same ranks, and all memory has its address. A graph of this module that
+// is not right is refused when it is launched: capture it again. Graphs that other code captured are
+// not checked, so destroy them if captured is false.
 //
-// What was shared and prepared is carried one by one then, by [Memory.Reform] and [Operation.Reform].
-// Until then it is refused, as are graphs that hold it. Collective, matched by [New]: a newcomer
-// makes its runner with the same options, and then, in the order in which the others carry what they
-// have, shares and prepares the same by [Runner.Share], [Runner.Prepare] and [Runner.PrepareAllToAllV].
-// What the others do not carry they close.
+// Then the memories and operations are carried one by one, by [Memory.Reform] and [Operation.Reform].
+// Until then they are refused, as are graphs that hold them. Collective, matched by [New]: a newcomer
+// makes its runner with the same options. Then it shares and prepares, by [Runner.Share],
+// [Runner.Prepare] and [Runner.PrepareAllToAllV], what the others carry, in the same order. The others
+// close what they do not carry.
 //
 // No other method of the runner, its memories and operations may be called meanwhile, nor between
 // [communicator.Communicator.Reform] and this. No buffer of the caller's is written. After an error,
 // such as a second failure or a context that ended, it may be called again with the next group, but not in this one.
 //
 // Errors: as for [New]; ErrInvalid for a runner that is closed, or already of the group, and for a
-// communicator that Reform has not made of the runner's.
+// communicator that [communicator.Communicator.Reform] has not made from the runner's.
 func (r *Runner) Reform(ctx context.Context, comm *communicator.Communicator) (captured bool, err error) {
 	const op = "collective: re-form a runner"
 	if err := r.made(op); err != nil {
@@ -227,12 +227,11 @@ func (r *Runner) renewed(at purpose, bytes uint64) (*Memory, error) {
 	return nil, errors.Join(m.release(), m.Buffer.Close())
 }
 
-// Reform carries the memory to the group of its runner, which [Runner.Reform] has made it one of: each
-// survivor's buffer is the one that it shared, untouched. Views of it are carried with it. captured
-// reports whether graphs that reach the buffers are right, as they are where [Operation.Reform] says
-// so too. Graphs of groups that receive large messages there are not, and so refused, where a sender has mapped the
-// buffer elsewhere, as a newcomer has. Collective, matched by [Runner.Share]. After an error it may be
-// called again in the next group.
+// Reform carries the memory to the runner's new group, after [Runner.Reform]. Each survivor's buffer is
+// the one that it shared, untouched. Views of it are carried with it. captured reports whether graphs
+// that reach the buffers are right; [Operation.Reform] must say so too. Graphs of groups that receive
+// large messages there are refused if a sender has mapped the buffer elsewhere, as a newcomer has.
+// Collective, matched by [Runner.Share]. After an error it may be called again in the next group.
 //
 // Errors: as for [Runner.Share]; ErrInvalid for a view, and for a memory that is closed or of the
 // group already.
@@ -268,10 +267,10 @@ func (m *Memory) Reform(ctx context.Context) (captured bool, err error) {
 	return captured && m.number == number && (m.placed == placed || !m.offered), nil
 }
 
-// Reform makes the operation ready for the group of its runner, which [Runner.Reform] has made it one of,
-// when its memories were carried there. It is the same call, by an algorithm that is chosen anew unless
-// the call named one. captured reports whether graphs that hold the operation are right for the
-// group; others are refused, and must be captured again. They are right if the launch is as before.
+// Reform makes the operation ready for the runner's new group, after [Runner.Reform], once its memories
+// were carried there. It is the same call, by an algorithm that is chosen anew unless the call named
+// one. captured reports whether graphs that hold the operation are right for the group, which they are
+// if the launch is as before. Others are refused, and must be captured again.
 // Collective, matched by [Runner.Prepare] or [Runner.PrepareAllToAllV].
 //
 // Errors: as for the method that made it, such as ErrInvalid where a call does not suit the

@@ -22,14 +22,13 @@ import (
 type Options struct {
 	// Tuning chooses the algorithms. nil means [DefaultTuning].
 	Tuning *Tuning
-	// Scratch is the bytes of device memory for the input, and for the output, of calls
+	// Scratch is the bytes of device memory for the input, and as many for the output, of calls
 	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. On several
 	// hosts it is for the two together. It is allocated when it is first needed. Larger calls go
-	// through it in pieces. 0 means 64 MiB. It is also what the sums of other hosts have in
-	// reductions (hier). Another size than 64 MiB is also the most for what groups, and so all-to-alls
-	// with counts, send to other hosts, and for what they receive, though 16 KiB for each rank at least;
-	// and for the two together of what other all-to-alls, gathers and scatters pass on between
-	// hosts (hier).
+	// through it in pieces. 0 means 64 MiB. Reductions have as much for the sums of other hosts (hier).
+	// A size other than 64 MiB also bounds other memory between hosts: for what groups and all-to-alls
+	// with counts send, and for what they receive, though each rank has 16 KiB at least; and, for both
+	// together, for what other all-to-alls, gathers and scatters pass on (hier).
 	Scratch uint64
 	// MaxBlocks bounds the blocks of each kernel, and so the multiprocessors that it takes from
 	// kernels on other streams. The tuning's rules for so few blocks count then (see
@@ -84,13 +83,13 @@ type Runner struct {
 	joining    bool           // Reform has failed, or is under way
 }
 
-// New makes a rank's runner. Collective. In a group into which other ranks come by
-// [communicator.Communicator.Reform] it is what a newcomer calls where these call
-// [Runner.Reform]: then it also prepares what they have for calls on any buffer. After an error of a context, on
-// any rank, all may call it again, also those on which it worked.
+// New makes a rank's runner. Collective. In a group that [communicator.Communicator.Reform] forms,
+// newcomers call it where the others call [Runner.Reform]. Then it also prepares what the others have
+// for calls on any buffer. After an error of a context, on any rank, all may call it again, also
+// ranks on which it worked.
 //
-// Errors: ErrInvalid for a communicator that is nil or closed, the errors of
-// [communicator.Communicator.HostGroup] and of [DefaultTuning].
+// Errors: ErrInvalid for a communicator that is nil or closed; as for
+// [communicator.Communicator.HostGroup] and [DefaultTuning].
 func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runner, error) {
 	if comm == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "the communicator is nil")

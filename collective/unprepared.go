@@ -21,19 +21,19 @@ import (
 // order, on any streams: calls of one communicator are done in the order in which they
 // are made, also on several streams and in graphs.
 //
-// The first call of a kind, type, operation and algorithm, which the count decides on, prepares what
-// these need, for which it waits for the other ranks. Others only queue; see [Runner.Load] and
-// [Runner.DoContext]. After an ErrTimeout of a first call all may make it again if none has queued it:
-// else the group fails, with an error of kind ErrInvalid or ErrTimeout. Calls may be captured. What a
-// graph holds is done when it is launched, in the order of the launches. A launch is an error once a
-// buffer of its calls was closed.
+// The first call of a kind, type, operation and algorithm prepares what such calls need, and waits for
+// the other ranks. The count decides on the algorithm. Other calls only queue; see [Runner.Load] and
+// [Runner.DoContext]. After an ErrTimeout of a first call all may make it again if none has queued it.
+// Otherwise the group fails, with an error of kind ErrInvalid or ErrTimeout. Calls may be captured. Captured
+// calls are done when their graph is launched, in the order of the launches. A launch is an error once
+// a buffer of its calls was closed.
 //
-// Other code may capture them too, on a stream of [gpu.Device.WrapStream], all ranks alike,
-// once such a call was made or loaded. Its graphs are launched on all ranks in the same order
-// among the calls, which is not checked. They come behind the calls before and before those
-// after, on any streams, but for calls that were made on the captured stream before its first
-// such capture: these must have ended, unless the graph is launched on that stream. Runner,
-// memories and communicator stay open as long as the graph is used.
+// Other code may capture calls too, on a stream of [gpu.Device.WrapStream], all ranks alike, once such a
+// call was made or loaded. All ranks launch its graphs in the same order among the calls; that is not
+// checked. Such a graph comes behind earlier calls and before later ones, on any streams. The exception
+// is calls that were made on the captured stream before its first such capture: these must have ended,
+// unless the graph is launched on that stream. Runner, memories and communicator stay open as long as
+// the graph is used.
 //
 // Errors: ErrInvalid for invalid buffers, streams, types and roots, and where another
 // rank's call is a different one, which fails the group: see

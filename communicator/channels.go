@@ -116,7 +116,7 @@ const maxPerPeer = 4096
 // handles. The buffers remain the caller's; see [Communicator.Share] for when to
 // free them, and [Communicator.Pipes] for when after an error. Collective.
 //
-// Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
+// Errors: as for [Communicator.Share]; ErrInvalid when the ranks disagree on
 // PerPeer; ErrUnsupported when the memory of a rank is not mapped here.
 func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o MemoryChannelOptions) (*MemoryChannels, error) {
 	return c.memoryChannels(ctx, local, o, nil)

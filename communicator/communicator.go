@@ -189,7 +189,7 @@ type Communicator struct {
 // Close releases everything. The Logger of rank 0 hears who might join besides the
 // ranks; see [bootstrap.Env.Warning]. Collective.
 //
-// Errors: as [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
+// Errors: as for [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
 // [New].
 func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if os.Getenv(explore.Variable) != "" {

@@ -20,7 +20,7 @@ import (
 // The caller closes the connection before the communicator.
 //
 // Errors: ErrTimeout, naming the peer, when it does not call Connect in time;
-// ErrInvalid for a peer outside the group or a tag out of range; as [connection.Endpoint].
+// ErrInvalid for a peer outside the group or a tag out of range; as for [connection.Endpoint].
 func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*connection.Connection, error) {
 	op := fmt.Sprintf("communicator: connect to rank %d", peer)
 	if err := c.usable(op); err != nil {

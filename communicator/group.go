@@ -46,7 +46,7 @@ const (
 // the driver can at the same addresses: if the handle equals the one of before, graphs that
 // were captured with it are right.
 //
-// Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
+// Errors: as for [Communicator.Share]; ErrInvalid when the ranks disagree on
 // Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and
 // when they do not all map each other's memory (see [Communicator.HostGroup]).
 func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {

@@ -131,7 +131,7 @@ type waitingPort struct {
 //
 // Errors: ErrInvalid for ranks outside the group or named twice, a wrong size, a pool that
 // is too small, a service that is lacking, and when the ends of a pipe differ, naming both
-// ranks; as [Communicator.Share].
+// ranks; as for [Communicator.Share].
 func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error) {
 	op := fmt.Sprintf("communicator: make pipes to ranks %v and from %v", o.To, o.From)
 	if err := c.usable(op); err != nil {

@@ -91,7 +91,7 @@ func (p *Pipes) leaveClosed(values []layout.Pipe) error {
 //
 // Errors: ErrTimeout, naming the rank, when it does not call Open in time; ErrInvalid for a rank without pipes,
 // when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed or
-// its pipes are closed; as [registeredmem.Registry.Import] and [connection.Endpoint].
+// its pipes are closed; as for [registeredmem.Registry.Import] and [connection.Endpoint].
 func (p *Pipes) Open(ctx context.Context, ranks ...int) error {
 	if !p.made() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: open pipes", "the pipes are nil; Communicator.Pipes makes them")

@@ -29,7 +29,7 @@ import (
 // the options' OnFailure is called, unless a peer caused it and news of why come within 0.1 s. Where the service
 // returns its failure, the group's error is in front if it is another. Close the service before the communicator.
 //
-// Errors: as [proxyservice.New] and [proxyservice.Proxy.Start].
+// Errors: as for [proxyservice.New] and [proxyservice.Proxy.Start].
 func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceOptions) (*proxyservice.ProxyService, error) {
 	if err := c.usable("communicator: make a proxy service"); err != nil {
 		return nil, err
@@ -114,9 +114,9 @@ type PortChannels struct {
 // [Communicator.Share] for when to free them, and [Communicator.Pipes] for when after an
 // error. Collective.
 //
-// Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer, a service of another device and when
-// the ranks disagree on PerPeer; as [proxyservice.ProxyService.PortChannel]; with
-// PortChannelOptions.OnStream as [devicecode.Load].
+// Errors: as for [Communicator.Share]; ErrInvalid for a nil service or buffer, a service of another device and when
+// the ranks disagree on PerPeer; as for [proxyservice.ProxyService.PortChannel]; with
+// PortChannelOptions.OnStream as for [devicecode.Load].
 func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions) (*PortChannels, error) {
 	return c.portChannels(ctx, s, local, o, nil)
 }
@@ -396,7 +396,7 @@ func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
 // of what kernels have asked for, what the service has served, and all of it once that is closed. It
 // is for programs that close the channels when no peer waits for what they did last.
 //
-// Errors: as [connection.Connection.Flush], behind the group's if it has failed.
+// Errors: as for [connection.Connection.Flush], behind the group's if it has failed.
 func (p *PortChannels) Flush(ctx context.Context) error {
 	var errs []error
 	for _, conn := range p.connections {

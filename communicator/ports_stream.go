@@ -269,7 +269,7 @@ var portsSource []byte
 // like, into the cache of package devicecode. Channels with PortChannelOptions.OnStream need no compiler
 // then. Package collective has a Precompile for all kernels of the library.
 //
-// Errors: as [devicecode.Compile]; ErrSystem if the cache cannot be written, unless they are there.
+// Errors: as for [devicecode.Compile]; ErrSystem if the cache cannot be written, unless they are there.
 func Precompile(ctx context.Context, arch string) error {
 	_, err := devicecode.Compile(keep.Images(ctx), arch, portsFile, portsSource, devicecode.Options{})
 	return err

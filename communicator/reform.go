@@ -60,7 +60,7 @@ type lasting struct {
 // the new communicator. A bootstrap that the caller made stays the caller's.
 //
 // Errors: ErrInvalid for a nil bootstrap, a communicator that is closed or was re-formed;
-// ErrTimeout and ErrAborted when ctx ends while the streams still work; as [New].
+// ErrTimeout and ErrAborted when ctx ends while the streams still work; as for [New].
 func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*gpu.Stream) (*Communicator, error) {
 	const op = "communicator: re-form the group"
 	if boot == nil {
@@ -186,7 +186,7 @@ func (c *Communicator) renewed(old *gpu.Buffer, n uint64) (*gpu.Buffer, error) {
 // have them, and this rank and the number of ranks too. Collective, matched by
 // [Communicator.Share]. After an error it may be called again with the next group.
 //
-// Errors: as [Communicator.Share]; ErrInvalid for another communicator.
+// Errors: as for [Communicator.Share]; ErrInvalid for another communicator.
 func (p *PeerMemory) Reform(ctx context.Context, c *Communicator) (captured bool, err error) {
 	k := c.begin("share", "communicator: share "+sizeOf(p.own)+" again")
 	fresh, err := c.shareAt(ctx, k, p.own, c.follows(k.op, p.c), p)
@@ -220,7 +220,7 @@ func (p *PeerMemory) sameAddresses(old *PeerMemory) bool {
 // carries that. Collective, matched by [Communicator.MemoryChannels]. After an error it
 // may be called again with the next group.
 //
-// Errors: as [Communicator.MemoryChannels]; ErrInvalid for another communicator.
+// Errors: as for [Communicator.MemoryChannels]; ErrInvalid for another communicator.
 func (m *MemoryChannels) Reform(ctx context.Context, c *Communicator) (captured bool, err error) {
 	fresh, err := c.memoryChannels(ctx, m.local, m.options, &m.channelEnds)
 	if err != nil {
@@ -237,7 +237,7 @@ func (m *MemoryChannels) Reform(ctx context.Context, c *Communicator) (captured 
 // matched by [Communicator.PortChannels]. After an error it may be called again with the
 // next group.
 //
-// Errors: as [Communicator.PortChannels]; ErrInvalid for another communicator.
+// Errors: as for [Communicator.PortChannels]; ErrInvalid for another communicator.
 func (p *PortChannels) Reform(ctx context.Context, c *Communicator, s *proxyservice.ProxyService) (captured bool, err error) {
 	fresh, err := c.portChannels(ctx, s, p.local, p.options, &p.channelEnds)
 	if err != nil {

@@ -60,7 +60,7 @@ func runRank(ctx context.Context, comm *Communicator, rank func(context.Context,
 // if there are any, and a name such as "cuda:0" is one device that all ranks share; see
 // [gpu.Assign]. Otherwise it is like [RunTogether].
 //
-// Errors: ErrInvalid for fewer than one rank; as [gpu.Assign], [gpu.Open] and
+// Errors: ErrInvalid for fewer than one rank; as for [gpu.Assign], [gpu.Open] and
 // [RunTogether].
 func Local(ctx context.Context, n int, device string, rank func(context.Context, *Communicator) error) error {
 	return runLocal(ctx, n, device, Options{}, rank)

@@ -40,7 +40,7 @@ type moreAddresses struct {
 // After an error of a context, on any rank, all may call it again, also ranks on which it worked. So it is
 // with [Communicator.MemoryChannels], [Communicator.PortChannels], [Communicator.Pipes] and [Communicator.Split].
 //
-// Errors: as [registeredmem.Registry.Register] and
+// Errors: as for [registeredmem.Registry.Register] and
 // [registeredmem.Registry.Import], such as ErrUnsupported when no transport reaches a
 // peer's memory; ErrRemote, naming the rank, when another rank failed.
 func (c *Communicator) Share(ctx context.Context, buf *gpu.Buffer) (*PeerMemory, error) {
@@ -112,7 +112,7 @@ func sizeOf(b *gpu.Buffer) string {
 //
 // Errors: ErrUnsupported when a peer's memory is not mapped here, or the group
 // is larger than [devicecode.MaxRanks]; ErrInvalid when p is closed; in a group of more than
-// 72 ranks as [gpu.Device.Alloc], since the table needs memory.
+// 72 ranks as for [gpu.Device.Alloc], since the table needs memory.
 func (p *PeerMemory) Handle() (devicecode.PeerMemory, error) {
 	h, err := p.handleOf(p.c.everyone(), &p.more.all)
 	return layout.Handle[devicecode.PeerMemory](h), err

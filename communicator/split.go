@@ -41,7 +41,7 @@ import (
 // children first. Ranks of a group whose kernels wait for each other on one device share
 // it with the parent's kernels.
 //
-// Errors: the group's if it has failed; as [bootstrap.Connect] and [New], for this child
+// Errors: the group's if it has failed; as for [bootstrap.Connect] and [New], for this child
 // only, behind the group's if it has failed meanwhile.
 func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
 	op := fmt.Sprintf("communicator: split with color %d and key %d", color, key)

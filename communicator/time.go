@@ -21,7 +21,7 @@ const drainPatience = time.Second
 // group with the error, as [Run] does.
 //
 // Errors: ErrInvalid for a nil stream or function, which is ErrRemote on the other ranks; the error of
-// queue; as [Communicator.Synchronize].
+// queue; as for [Communicator.Synchronize].
 func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() error) (slowest time.Duration, err error) {
 	const op = "communicator: time a stream's work"
 	if err := c.usable(op); err != nil {

@@ -214,7 +214,7 @@ func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) err
 // Over InfiniBand the card compares and exchanges until it has found the word unchanged, and the
 // call waits for that.
 //
-// Errors: as [Connection.Add]; ErrTimeout over InfiniBand if others change the word all the time.
+// Errors: as for [Connection.Add]; ErrTimeout over InfiniBand if others change the word all the time.
 func (c *Connection) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
 	return c.submit(Operation{Kind: Exchange, Theirs: theirs, Offset: offset, Own: own, OwnOffset: ownOffset, To: value})
 }

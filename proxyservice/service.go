@@ -117,7 +117,7 @@ type ProxyService struct {
 
 // New returns a service for the kernels of a device. It is not started.
 //
-// Errors: as [fifo.New] and [NewProxy]; ErrInvalid for a negative
+// Errors: as for [fifo.New] and [NewProxy]; ErrInvalid for a negative
 // ServiceOptions.MaxConnections.
 func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	const op = "proxyservice: new service"
@@ -299,7 +299,7 @@ func (s *ProxyService) room(connects bool) error {
 // BasePortChannel returns a channel of a semaphore whose puts, gets and stores name the
 // memories by the ids that AddMemory returns.
 //
-// Errors: as [ProxyService.AddSemaphore].
+// Errors: as for [ProxyService.AddSemaphore].
 func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.BasePortChannel, error) {
 	id, err := s.AddSemaphore(sem)
 	if err != nil {
@@ -316,7 +316,7 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 // PortChannel returns a channel of a semaphore between the peer's memory dst and
 // this rank's src. It takes no device or pinned memory of its own.
 //
-// Errors: as [ProxyService.AddSemaphore], [ProxyService.AddMemory] and [channel.NewPortChannel].
+// Errors: as for [ProxyService.AddSemaphore], [ProxyService.AddMemory] and [channel.NewPortChannel].
 func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registeredmem.Memory) (*channel.PortChannel, error) {
 	base, err := s.BasePortChannel(sem)
 	if err != nil {
@@ -338,7 +338,7 @@ func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registe
 // It does nothing on nil, and may be called again, also meanwhile: every call returns once that is
 // done, the first of them with the error.
 //
-// Errors: as [Proxy.Stop], after a second. After ErrInvalid, the service goes on.
+// Errors: as for [Proxy.Stop], after a second. After ErrInvalid, the service goes on.
 func (s *ProxyService) Close() error {
 	if s == nil {
 		return nil

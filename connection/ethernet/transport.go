@@ -98,7 +98,7 @@ type Transport struct {
 // registry.
 //
 // Errors: ErrInvalid for options out of range and for an interface that does not
-// exist or is down; as [registeredmem.Registry.Attach]; ErrSystem when it
+// exist or is down; as for [registeredmem.Registry.Attach]; ErrSystem when it
 // cannot listen.
 func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	return newTransport(reg, o, handshake.DefaultPatience)

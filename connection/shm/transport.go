@@ -55,7 +55,7 @@ const idSize = message.IDSize
 // New listens for peers and attaches the transport to reg, in which nothing may be
 // registered yet. The caller closes it after its connections and the registry.
 //
-// Errors: ErrInvalid for options out of range; as [registeredmem.Registry.Attach];
+// Errors: ErrInvalid for options out of range; as for [registeredmem.Registry.Attach];
 // ErrSystem when there can be no socket.
 func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	const op = "shm: new transport"

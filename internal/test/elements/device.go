@@ -36,7 +36,7 @@ const (
 
 // NewChecker makes a checker. The caller closes it.
 //
-// Errors: as [devicecode.Load], and of memory.
+// Errors: as for [devicecode.Load], and of memory.
 func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err error) {
 	c := &Checker{typ: t}
 	defer func() {
@@ -67,7 +67,7 @@ func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err err
 
 // Compile compiles what checkers of a type load, and keeps it in the cache. arch is [devicecode.Compile]'s.
 //
-// Errors: as devicecode.Compile.
+// Errors: as for devicecode.Compile.
 func Compile(ctx context.Context, arch string, t Type) error {
 	_, err := devicecode.Compile(ctx, arch, file, source, t.options())
 	return err
