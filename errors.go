@@ -55,7 +55,7 @@ const NoRank = -1
 type Error struct {
 	Kind Kind   // for errors.Is
 	Op   string // what failed, such as "gpu: allocate 4096 bytes on emu:0"
-	Rank int    // the rank that reports it, usually this one, or NoRank; the launcher's has the one to blame
+	Rank int    // the rank that reports it, usually this one, or NoRank; in a launcher's error the rank to blame
 	Peer int    // the rank to blame or at the other end; NoRank if that is Rank, or not known
 	Text string // why it failed, and what to do about it
 	Err  error  // the cause, or nil

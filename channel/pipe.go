@@ -16,5 +16,5 @@ type PipePoolStats struct {
 	Lots    uint64 // pieces that messages borrow
 	Lent    uint64 // lots that messages under way have
 	Asked   uint64 // how often a message was to borrow a lot
-	Refused uint64 // how often all were lent, or the 64 of a larger pool that were looked at, so that it went through its pipe's own slots
+	Refused uint64 // how often a message found none free, of all or of the 64 that it tried, and took its pipe's own slots
 }

@@ -21,8 +21,8 @@ func (c *Communicator) Sharers() int { return c.sharers }
 //
 // When it returns, all ranks have loaded the kernel. Do not launch it before: the
 // driver may load code only while no kernel runs (CUDA C++ Programming Guide, "Lazy
-// Loading"), so not while one waits for a rank of the same process and GPU that
-// has yet to load it. Collective.
+// Loading"). A kernel could then wait for a rank of the same process and GPU that
+// cannot load it. Collective.
 //
 // Errors: ErrInvalid for a nil kernel; ErrUnsupported, on all ranks, when not even
 // one block of each rank fits. An error of one rank is ErrRemote on the others.

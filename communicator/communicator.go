@@ -80,14 +80,14 @@ type Options struct {
 	// See [proxyservice.Threads].
 	Threads *proxyservice.Threads
 	// FindDeadlocks has the group fail as soon as nothing of it can go on, on emulated devices
-	// of one host: every thread of every kernel of all ranks waits, in a wait of the library or
-	// for other threads of its block, no stream or proxy has work, and every rank's host waits
-	// for its device or in an exchange that some rank has not begun. The error has what each
-	// waits for. The option promises that a rank whose host waits so has no other goroutine,
-	// and the group no other process, that will end a wait: by a signal, a launch or a store;
-	// and that a host whose context ends its wait does not do so afterwards.
-	// See docs/RACES.md. All ranks set it, or nothing is found. [Join], [Local] and
-	// [RunTogether] use the variable MSCCLGO_DEADLOCKS instead if it is set: 0 or 1.
+	// of one host. Then every thread of every kernel of all ranks waits, in a wait of the library
+	// or for other threads of its block; no stream or proxy has work; and every rank's host waits
+	// for its device, or in an exchange that some rank has not begun. The error has what each
+	// waits for. With this option the program promises that no other goroutine of such a rank, and
+	// no other process, will end a wait by a signal, a launch or a store; and that a host does not
+	// do so either after a context has ended its wait. See docs/RACES.md. All ranks set it, or
+	// nothing is found. [Join], [Local] and [RunTogether] use the variable MSCCLGO_DEADLOCKS
+	// instead if it is set: 0 or 1.
 	FindDeadlocks bool
 	// Trace is a file to which Close of rank 0 writes a timeline of all ranks, for
 	// ui.perfetto.dev; if the group fails, each rank writes its own to this name with .rankN

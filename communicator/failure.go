@@ -259,15 +259,15 @@ func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
 // Abort fails the group with err: waits in kernels of all ranks end as aborted, and calls on all
 // ranks return an error with err's text. It names the Peer of an ErrTimeout or ErrRemote as the rank
-// to blame, and otherwise this rank. Its kind is err's on all ranks, or ErrAborted if err is no Error. Where a rank's part of
-// a call failed, by which others got an ErrRemote, its kind is that rank's, whoever calls Abort.
+// to blame, and otherwise this rank. Its kind is err's on all ranks, or ErrAborted if err is no Error. If err
+// is the ErrRemote of a call in which another rank's part failed, it gets the kind of that rank's error.
 // A group that has failed keeps its first error. On a closed communicator Abort does nothing.
 //
 // err may be an error of another group of this rank, whose ranks have other numbers: its Peer is
 // translated to this group's number. That works if both groups came from one by [Communicator.Split],
-// and if err is, or wraps, an error by which such a group failed, or that its
-// collective calls, Connect and package collective returned here. The Peer of any other error is
-// taken for a number of this group, also if [Communicator.Reform] has made one of the groups.
+// and if err is, or wraps, the failure of such a group, or an error that its collective calls,
+// Connect or package collective returned on this rank. The Peer of any other error is taken for
+// a number of this group, also if [Communicator.Reform] has made one of the groups.
 func (c *Communicator) Abort(err error) {
 	const op = "communicator: abort"
 	if err == nil {

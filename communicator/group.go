@@ -33,8 +33,8 @@ const (
 // barriers between the blocks of all ranks, for packet scratch and for epochs. The
 // first call allocates each rank's window, device memory that all ranks map:
 // Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks and
-// each rank. Later calls return the same. Collective the first time. A context that ends may be heeded up to 1 s
-// late, so that the call works on all ranks or on none; after an error of it, on any rank, all may call it again.
+// each rank. Later calls return the same. Collective the first time. After the end of its context it may return up to
+// 1 s late, so that the call works on all ranks or on none. After such an error, on any rank, all may call it again.
 //
 // A launch of more than 256 blocks, or of a grid of several dimensions, with this handle is refused: a
 // kernel that uses no barriers and epochs may have a copy with Epochs and Arrivals 0.
@@ -42,9 +42,9 @@ const (
 // All kernels with this handle share the scratch, which is for packets; <mscclgo/group.cuh> says
 // what else may lie there. Runners of package collective have windows of their own, of the same size.
 //
-// After [Communicator.Reform] the first call gives the group of before new memory, where
-// the driver can at the same addresses: if the handle equals the one of before, graphs that
-// were captured with it are right.
+// After [Communicator.Reform] the first call makes new windows, where the driver can at the
+// addresses of the previous group's. If the handle equals the previous one, graphs that were
+// captured with it are right.
 //
 // Errors: as for [Communicator.Share]; ErrInvalid when the ranks disagree on
 // Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and

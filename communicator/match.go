@@ -8,8 +8,8 @@ const matchOp = "communicator: match a call"
 // collective on a stream, and compares its description with the other ranks'
 // without waiting for them. A difference is detected by the rank that makes the call
 // later: at once among the ranks of a host, otherwise within a second or in the next
-// collective method. That rank fails the group, so that waits in kernels end. Where all
-// other ranks of the host agree, the one that differs is named as the one that failed.
+// collective method. That rank fails the group, so that waits in kernels end. If all
+// other ranks of the host agree, the error names the rank that differs as the culprit.
 //
 // All of the description is compared; the error shows its first 120 bytes. MatchCall
 // does not allocate and takes about 100 ns.

@@ -42,13 +42,12 @@ type PipeOptions struct {
 	// own.
 	Pool       *gpu.Buffer
 	PoolOffset uint64
-	// Shared has the ends lie in one memory of the communicator's, of Options.PipePool bytes, with those
-	// of its other shared pipes, for as long as these are open; both ends of a pipe, and without a
-	// Pool. By default each end then has two slots, and not eight, which have less than
-	// 128 KiB where the memory has no room. A message of more chunks than its pipe has
-	// slots borrows others of that memory while it is received, in a lot of 512 KiB; see <mscclgo/pipe.cuh>.
-	// Pipes with more than 16 slots, with slots that have more bytes than a lot together, or
-	// more than half of one each, borrow nothing. A second such call registers and maps nothing.
+	// Shared has the ends of all open shared pipes lie in one memory of the communicator's, of Options.PipePool
+	// bytes. It is set for both ends of a pipe, and without a Pool. By default each end then has two slots, and
+	// not eight, and slots have less than 128 KiB where the memory has no room. A message of more chunks than
+	// its pipe has slots borrows a lot of 512 KiB of that memory while it is received; see <mscclgo/pipe.cuh>.
+	// Pipes borrow nothing if they have more than 16 slots, if their slots together have more bytes than a lot,
+	// or if a slot has more than half of a lot. A second such call registers and maps nothing.
 	Shared bool
 	// Lazy makes shared pipes that cost no more than their handles until [Pipes.Open] connects the pipes to and
 	// from a rank: no connection, no memory for slots and semaphores, no descriptor and no goroutine. The
@@ -163,9 +162,9 @@ func newPipes(c *Communicator, o PipeOptions) *Pipes {
 }
 
 // PipeBytes returns the bytes of the pool that this rank needs for the pipes of the options.
-// The options need not name a pool; with Shared it is what they need of the communicator's as that is now, or will be:
-// PipeBytes does not make it.
-// Pipes use less of it where another rank's ends make slots smaller.
+// The options need not name a pool. With Shared it returns the bytes that the pipes would take now
+// of the communicator's pool, which it does not make. Pipes use less if another rank's ends make
+// slots smaller.
 //
 // Errors: ErrInvalid for options that are wrong on this rank alone.
 func (c *Communicator) PipeBytes(o PipeOptions) (uint64, error) {

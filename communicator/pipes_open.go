@@ -86,8 +86,8 @@ func (p *Pipes) leaveClosed(values []layout.Pipe) error {
 // After an error, which joins the errors of several ranks, the pipes to other ranks may be open. The rest may be
 // opened again: at once where the other rank's Open has worked, else when that rank opens them again too.
 //
-// Ranks that open their pipes one rank after the other can wait for each other in a circle, of which the error
-// tells when their time is up. One Open that names all the ranks never does.
+// Ranks that open their pipes one rank after the other can wait for each other in a circle. The error tells so
+// when their time is up. One Open that names all the ranks never does.
 //
 // Errors: ErrTimeout, naming the rank, when it does not call Open in time; ErrInvalid for a rank without pipes,
 // when the pool of either rank has no room, and for pipes that are closed or nil; ErrRemote when the rank's part failed or

@@ -392,8 +392,8 @@ func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
 	return handleOf[layout.PortChannel](p.Handles, p.Ranks, p.sems.perPeer, i, rank)
 }
 
-// Flush waits until all that the channels' connections were asked for before is done at the peers:
-// of what kernels have asked for, what the service has served, and all of it once that is closed. It
+// Flush waits until all that the channels' connections were asked for before is done at the peers. Of the
+// kernels' triggers that is the ones that the service has served, and all of them once it is closed. Flush
 // is for programs that close the channels when no peer waits for what they did last.
 //
 // Errors: as for [connection.Connection.Flush], behind the group's if it has failed.

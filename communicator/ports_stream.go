@@ -20,13 +20,13 @@ import (
 // <mscclgo/port_channel.cuh>. Offsets and sizes are in bytes:
 // remote and dst offsets are in the peer's memory, local and src offsets in this rank's.
 //
-// Each takes its place in the stream: it begins when the work before it is done, and what it
-// asks for is of the memory as that work has left it. [StreamPort.Flush], each method whose
-// name ends in AndFlush, and [StreamPort.Wait] hold the stream until they are done. The others
-// end once the host's proxy has been asked, as they do in a kernel, so that a put's source must
-// not change, and what was got must not be used, before a flush. Kernels of the program may
-// use the channel too, on this stream or another; what one channel is asked for is done in
-// the order in which it was asked.
+// Each operation takes its place in the stream: it begins when the work before it is done, and
+// finds the memory as that work has left it. [StreamPort.Flush], each method whose name ends in
+// AndFlush, and [StreamPort.Wait] hold the stream until they are done. The others end once the
+// host's proxy has been asked, as they do in a kernel. So before a flush a put's source must
+// not change, and the bytes of a get must not be used. Kernels of the program may use the
+// channel too, on this stream or another. One channel's operations are done in the order in
+// which they were asked for.
 //
 // Methods return once the operation is queued. Any goroutine may call them. Waits of one
 // channel must be on one stream, or be ordered by events. While the stream captures they
@@ -41,9 +41,9 @@ import (
 // An operation is a kernel of one thread, which begins once a multiprocessor has room for it:
 // kernels that fill the device must not wait for what it does.
 //
-// All methods return ErrInvalid, before anything is queued, for a nil or closed stream and for one
-// of another device, for channels that are closed, whose service is, or that were made without
-// PortChannelOptions.OnStream, for a channel or rank that there is not, for bytes outside the memories,
+// All methods return ErrInvalid, before anything is queued, for a stream that is nil, closed or of
+// another device, for channels that are closed, whose service is closed, or that were made without
+// PortChannelOptions.OnStream, for a channel or rank that does not exist, for bytes outside the memories,
 // and for words that are not aligned to 8 bytes; and the group's error once it has failed.
 type StreamPort struct {
 	channels *PortChannels

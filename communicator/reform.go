@@ -25,18 +25,18 @@ type lasting struct {
 	ownsDevice bool                       // it is to be closed with the communicator
 }
 
-// Reform ends this rank's part in the group, and makes it one of another group, in the
-// same process and on the same device: after a failure, with the ranks that survived and
-// perhaps new ones; or, of a group that works, at a time on which its ranks agree. boot is
-// the bootstrap of the new group, for example of [bootstrap.Member.Next]. Newcomers make
-// their communicators with [New] instead. The options are those of this communicator.
-// Collective, for the ranks of the new group.
+// Reform ends this rank's part in the group, and makes it a rank of another group, in the
+// same process and on the same device. After a failure that is the ranks that survived and
+// perhaps new ones. Ranks of a group that works agree on a time for it. boot is the bootstrap
+// of the new group, for example of [bootstrap.Member.Next]. Newcomers make their communicators
+// with [New] instead. The new communicator has this one's options. Collective, for the ranks
+// of the new group.
 //
-// streams are all streams with work that uses this group. Waits in their kernels end as
-// aborted, and Reform waits for the work before any memory is used again. Proxy services
-// must be closed before, but for those of runners. This communicator is closed then, with its group's memory;
-// what it made is carried to the new group one by one, by collective calls that newcomers
-// match with the call that makes such an object:
+// streams are all streams with work that uses this group. Waits in their kernels end as aborted,
+// and Reform waits for the work before any memory is used again. Close proxy services before, but
+// not the services of runners. Reform closes this communicator, with its group's memory. What it
+// made is carried to the new group one by one, by collective calls. A newcomer matches each
+// with the call that makes such an object:
 //
 //   - [MemoryChannels.Reform], matched by [Communicator.MemoryChannels]
 //   - [PortChannels.Reform], matched by [Communicator.PortChannels]
@@ -52,8 +52,8 @@ type lasting struct {
 //
 // Reform writes no memory of the caller's. Semaphores, flags, packets and epochs begin
 // anew, in memory that the ranks of the old group cannot reach: a rank that was left out
-// writes to the old, which nobody reads. But a buffer of the caller's that it has mapped it
-// still reaches, until its kernels end: see docs/RELIABILITY.md.
+// writes to the old memory, which nobody reads. But until its kernels end, it still reaches
+// the caller's buffers that it has mapped: see docs/RELIABILITY.md.
 //
 // After an error, such as a second failure meanwhile or a context that ended, Reform may be called again with
 // another bootstrap, not with the same. After success Close does nothing, and what Join opened is closed with

@@ -36,10 +36,10 @@ import (
 // "rank 3 of the outer group", the group from which all these groups came; Error.Peer then is a rank of
 // the group that fails. [Communicator.Abort] of one group with the error of another finds its culprit.
 //
-// The caller closes the child, before or after the parent. But the parent of [Join]
-// closes the device, after which every call of a child that needs it fails: close the
-// children first. Ranks of a group whose kernels wait for each other on one device share
-// it with the parent's kernels.
+// The caller closes the child, before or after the parent. But a parent from [Join] closes the
+// device, and then every call of a child that needs the device fails: close the children first.
+// If ranks of a child share a device, their kernels that wait for each other share it with the
+// parent's kernels too.
 //
 // Errors: the group's if it has failed; as for [bootstrap.Connect] and [New], for this child
 // only, behind the group's if it has failed meanwhile.

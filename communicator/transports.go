@@ -299,10 +299,10 @@ func (c *Communicator) endpoint(peer int) (connection.Endpoint, error) {
 }
 
 // Transport returns the transport of this rank's port channels and connections to a
-// peer: CudaIPC where both map each other's memory and for the rank itself, else
-// the first that both have of SHM, if they are on one host, InfiniBand and Ethernet. Ethernet comes
-// before InfiniBand where it is faster by the line rates of the NICs of both ([topology.TCPIsFaster]):
-// these must be known, and no InfiniBand device named.
+// peer: CudaIPC where both map each other's memory and for the rank itself, else the first
+// that both have of SHM, if they are on one host, InfiniBand and Ethernet. Ethernet comes before
+// InfiniBand if it is faster by the line rates of the NICs of both ([topology.TCPIsFaster]), these
+// rates are known, and no InfiniBand device is named.
 //
 // Errors: ErrInvalid for a peer outside the group.
 func (c *Communicator) Transport(peer int) (registeredmem.Transports, error) {

@@ -21,7 +21,7 @@ type Module struct {
 // made by package devicecode on an emulated device. The image is copied.
 //
 // CUDA's driver loads a module when the kernels of the process on that GPU have ended, and
-// has calls of other threads wait meanwhile. LoadModule waits up to a second for those on
+// has calls of other threads wait meanwhile. LoadModule waits up to a second for kernels on
 // streams of [Device.NewStream] to end; load what is needed before a kernel starts that
 // runs for longer. Code without variables that another rank of the process has loaded is
 // shared with it, at once.

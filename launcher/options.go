@@ -37,14 +37,14 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Prefix puts the rank before every line, as in "[ 3] ".
 	Prefix bool
-	// Logger receives the refused strangers of the ranks' rendezvous, and ranks that are stopped while
-	// no other runs any more. Nil discards.
+	// Logger gets a record of each stranger that the ranks' rendezvous refuses, and of ranks that are
+	// stopped while no other runs any more. Nil discards.
 	Logger *slog.Logger
 	// Grace is how long ranks may take to end after SIGTERM before they get
 	// SIGKILL. Zero means 5 seconds.
 	Grace time.Duration
-	// Signals, unless nil, delivers the signals to forward, each of which is a [syscall.Signal], in
-	// place of this process's own, which Run leaves alone then: for a library in another's process.
+	// Signals, unless nil, delivers the signals to forward, each a [syscall.Signal]. Run then leaves this
+	// process's own signals alone. It is for a library in another program's process.
 	Signals <-chan os.Signal
 }
 

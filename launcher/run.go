@@ -25,22 +25,22 @@ const (
 // Run starts o.Ranks processes as the ranks of a new group and returns when all
 // of them have ended and their output is written.
 //
-// Until then it forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
-// from this process, which they do not affect, to all ranks; the first four, which
-// are to end them, continue ranks that are stopped. Options.Signals takes their place. When a rank fails,
-// that is, ends by a signal or with a code other than 0, or when ctx ends, the
-// ranks that still run get SIGTERM, and SIGKILL after Options.Grace. A rank that is
-// stopped when all others have ended well is waited for; Options.Logger is told of it
-// after [bootstrap.DefaultHeartbeatTimeout].
+// Until then it forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 from
+// this process, which they do not affect, to all ranks. The first four are to end ranks,
+// and so they continue ranks that are stopped. Options.Signals replaces these signals. When a
+// rank fails, that is, ends by a signal or with a code other than 0, or when ctx ends, the
+// ranks that still run get SIGTERM, and SIGKILL after Options.Grace. If a rank is
+// stopped when all others have ended well, Run waits for it, and Options.Logger gets a
+// record of it after [bootstrap.DefaultHeartbeatTimeout].
 //
 // The code is the one to exit with: 0 if all ranks ended with 0, the code of
 // the rank that failed first (128+n if signal n ended it), 126 or 127 if the
 // program cannot be run or found, 2 for invalid options, otherwise 1. The error is
 // nil exactly if the code is 0. For a rank that failed it is an ErrRemote whose text
-// includes how all ranks ended. Its Rank is the one that the ranks blame for the
-// failure of their group, such as one that is stopped while the others wait for it
-// until they exit; if their group did not fail, it is the rank that failed first. Ranks that
-// wait for one to come that is stopped are told so after their heartbeat time-out.
+// includes how all ranks ended. Its Rank is the rank that the ranks blame for the failure
+// of their group, such as a stopped rank that the others wait for until they exit. If their
+// group did not fail, it is the rank that failed first. If a rank is stopped before it has
+// joined, the ranks that wait for it are told so after their heartbeat time-out.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	if err := o.check(); err != nil {
 		return exitUsage, err

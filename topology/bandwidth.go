@@ -85,9 +85,9 @@ func narrowest(hops []Hop) float64 {
 	return least
 }
 
-// Share returns what each of several flows carries, in GB/s, if all flow at once and divide the
-// parts that they share: all are as wide as each other, but for those to which their other
-// parts leave less or more. A flow without parts is infinite.
+// Share returns what each of several flows carries, in GB/s, if all flow at once. Flows divide a
+// part that they share equally. If another part leaves a flow less, the others divide the rest.
+// A flow without parts is infinite.
 func Share(flows [][]Hop) []float64 {
 	whole, left, uses := map[string]float64{}, map[string]float64{}, map[string]int{}
 	widths, grows := make([]float64, len(flows)), make([]bool, len(flows))

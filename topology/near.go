@@ -91,7 +91,7 @@ type NearNIC struct {
 // CPUsNear returns the CPUs of the NUMA node of the PCI device with this bus ID,
 // ascending. If the node is unknown, it returns the CPUs that the system reports as
 // local to the device, or else all that are online. The process may not be allowed to
-// run on all of them; sched_setaffinity ignores those, and fails only if none is left.
+// run on some of them; sched_setaffinity ignores these, and fails only if none is left.
 //
 // Errors: ErrInvalid if there is no device with this ID.
 func (m *Machine) CPUsNear(pciBusID string) ([]int, error) {

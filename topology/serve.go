@@ -14,16 +14,16 @@ func RDMA(n NIC) bool { return (n.Kind == InfiniBand || n.Kind == RoCE) && n.Act
 //
 // The first is the nearest of the usable ones, by path and then by the distance
 // between NUMA nodes; of these the one with the most bandwidth; and of these the one that
-// serves the fewest GPUs, so that GPUs that are as near to several NICs share them evenly. Of
-// a device that is not one of the machine's GPUs, the first of those counts, alone; where its
-// place is unknown, or pciBusID is empty, all NICs are as near.
+// serves the fewest GPUs, so that GPUs that are as near to several NICs share them evenly. A
+// device that is not one of the machine's GPUs gets one NIC: the first with the most bandwidth
+// of the nearest. If its place is unknown, or pciBusID is empty, all NICs are as near.
 //
 // The second is as near as the first and has as much bandwidth, and no other GPU needs it: it
 // is the first of none, and the second of one. Both are RDMA devices of one kind, on the GPU's
-// NUMA node (up to [PathNODE]); neither is a virtual function, whose port belongs to another
-// device; and the second adds bandwidth, which it does not if the GPU's link, or another part
-// of both paths, carries no more than the first. Of several the one that adds most is taken, and
-// of GPUs that may have it the one that is as near to the fewest NICs.
+// NUMA node (up to [PathNODE]), and neither is a virtual function, whose port belongs to another
+// device. The second adds bandwidth: the GPU's link, and each other part of both paths, carries
+// more than the first alone. Of several NICs the one that adds most is taken, and of several GPUs
+// that may have it the one that is as near to the fewest NICs.
 //
 // Processes that see the same GPUs find the same; containers with a GPU each may all take the
 // same NICs. NICsFor returns nothing if no NIC is usable.
@@ -102,7 +102,7 @@ func (m *Machine) assign(usable func(NIC) bool) [][]int {
 	return assigned
 }
 
-// network returns which NICs carry data between hosts: those for RDMA if there are any, else the
+// network returns which NICs carry data between hosts: the NICs for RDMA if there are any, else the
 // Ethernet devices that are up; these too where the fastest is known to be faster than all of those.
 func (m *Machine) network() func(NIC) bool {
 	if !slices.ContainsFunc(m.NICs, RDMA) || TCPIsFaster(m.fastest(RDMA), m.fastest(upEthernet)) {
@@ -138,7 +138,7 @@ type Served struct {
 	Together float64
 }
 
-// Serving returns the NICs of each GPU, by [Machine.NICsFor]: of those for RDMA, or of the Ethernet
+// Serving returns the NICs of each GPU, by [Machine.NICsFor]: of the NICs for RDMA, or of the Ethernet
 // devices if there are none or [TCPIsFaster]. A GPU's second NIC follows its first. It is empty if no NIC is up.
 func (m *Machine) Serving() (all []Served) {
 	assigned := m.assign(m.network())

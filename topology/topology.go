@@ -34,7 +34,7 @@ type Node struct {
 	ID   int
 	CPUs []int // ascending; empty for a node with memory only
 
-	// Distances are those to Machine.Nodes, in the same order, in the units of ACPI's
+	// Distances are the distances to Machine.Nodes, in the same order, in the units of ACPI's
 	// SLIT: 10 is the node itself, 20 is twice as far. It is nil if unknown.
 	Distances []int
 }

@@ -95,7 +95,7 @@ type Config struct {
 	// end of a pipe whose receiver's memory is mapped, Size.ControlBytes.
 	Own, Peer End
 	// Buffer is memory of the receiver's, or nil. With it the receiver tells the sender
-	// where each message is wanted, and those for a place in it are written there
+	// where each message is wanted, and messages for a place in Buffer are written there
 	// directly. It is the same memory at both ends: the receiver's own, imported by the
 	// sender.
 	Buffer *registeredmem.Memory
@@ -111,8 +111,8 @@ type Config struct {
 
 // Pipe is one end of a one-way stream of messages between two ranks; the device functions
 // are in <mscclgo/pipe.cuh>. Messages are cut into chunks, which go through a ring of slots
-// of the receiver, or straight into a buffer that it has registered. It sends by the port,
-// or, if that is nil, by threads that write to mapped memory.
+// of the receiver, or straight into a buffer that the receiver has registered. Hosts move the
+// bytes, over the port, or, if that is nil, threads write them to mapped memory.
 type Pipe struct {
 	config    Config
 	semaphore *semaphore.Device2Device
