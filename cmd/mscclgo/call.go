@@ -14,6 +14,7 @@ const (
 	exitOK        = 0
 	exitFailed    = 1
 	exitUsage     = 2
+	exitUnwatched = 3 // of race: it found nothing, and has not watched all
 	exitCannotRun = 126
 	exitNotFound  = 127
 )

@@ -16,8 +16,13 @@ func runRace(c *call) error {
 	n := c.flags.Int("n", 0, "`ranks` to start")
 	most := c.flags.Int("most", 20, "races to print at `most`")
 	limit := c.flags.Duration("timeout", 10*time.Minute, "`time` after which the ranks are ended")
+	var memory sizeFlag
+	c.flags.Var(&memory, "memory", "`size` of the memory that the finder may take, such as 16G (default half of what is free)")
 	if err := c.parse(); err != nil {
 		return err
+	}
+	if memory == 0 {
+		memory = sizeFlag(race.Memory())
 	}
 	switch {
 	case *n < 1:
@@ -34,7 +39,7 @@ func runRace(c *call) error {
 		return err
 	}
 	defer arena.Close()
-	if err := race.Format(arena, race.Memory()); err != nil {
+	if err := race.Format(arena, uint64(memory)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), *limit)
@@ -80,8 +85,7 @@ func runRace(c *call) error {
 		return errors.New("the program opened no emulated device, so that nothing was watched; it has to be one of this library, and take its devices from the environment or by the name \"emu\"")
 	}
 	if len(found.Lost) > 0 {
-		fmt.Fprintf(c.stdout, "no races in what was watched\n")
-		return nil
+		return &exitError{exitUnwatched, errors.New("no races in what was watched, which is not all")}
 	}
 	fmt.Fprintf(c.stdout, "no races\n")
 	return nil

@@ -39,8 +39,8 @@ extern "C" __global__ void spin(volatile uint32_t* word) {
   while (*word == 0) {
   }
 }
-extern "C" __global__ void touch(uint32_t* words) {
-  words[threadIdx.x] = 1;
+extern "C" __global__ void touch(uint32_t* words, uint32_t times) {
+  for (uint32_t i = 0; i < times; ++i) words[(threadIdx.x + i * blockDim.x) % 2048] = i;
 }`
 
 // raceRank is a rank of TestRace or TestRunDeadlocks.
@@ -75,12 +75,15 @@ func raceRank(ctx context.Context, comm *communicator.Communicator) error {
 		}
 		return stream.Synchronize(ctx)
 	}
-	if os.Getenv(raceVariable) == "host" {
+	if mode := os.Getenv(raceVariable); mode == "host" || mode == "much" {
 		touch, err := module.Kernel("touch")
 		if err != nil {
 			return err
 		}
-		return errors.Join(touch.Launch(stream, gpu.Blocks(1, 64), buffer), gpu.CopyIn(buffer, make([]byte, 64)), stream.Synchronize(ctx))
+		if mode == "much" {
+			return errors.Join(touch.Launch(stream, gpu.Blocks(1, 64), buffer, uint32(10000)), stream.Synchronize(ctx))
+		}
+		return errors.Join(touch.Launch(stream, gpu.Blocks(1, 64), buffer, uint32(1)), gpu.CopyIn(buffer, make([]byte, 64)), stream.Synchronize(ctx))
 	}
 	waits := uint32(0)
 	if os.Getenv(raceVariable) == "waits" {
@@ -141,6 +144,26 @@ func TestRace(t *testing.T) {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("%s: the output does not have %q:\n%s%s", c.mode, want, stdout, stderr)
 			}
+		}
+	}
+}
+
+// TestRaceOutOfMemory gives the finder less memory than it needs, which is not taken for a run without races.
+func TestRaceOutOfMemory(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(raceVariable, "much")
+	for _, c := range []struct {
+		memory, want string
+		code         int
+	}{
+		{"64K", "-memory", exitUnwatched}, {"1G", "no races", exitOK},
+	} {
+		code, stdout, stderr := try("race", "-n", "1", "-memory", c.memory, "--", exe)
+		if code != c.code || !strings.Contains(stdout, c.want) || (code == exitUnwatched) != strings.Contains(stderr, "no races in what was watched") {
+			t.Errorf("-memory %s: code %d, want %d and %q\n%s%s", c.memory, code, c.code, c.want, stdout, stderr)
 		}
 	}
 }

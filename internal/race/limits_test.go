@@ -129,7 +129,7 @@ func TestOutOfMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found.Lost) != 1 || !strings.Contains(found.Lost[0], "half of the memory that was free") {
+	if len(found.Lost) != 1 || !strings.Contains(found.Lost[0], "all the memory that it may take") {
 		t.Errorf("the notes are %q", found.Lost)
 	}
 }

@@ -196,7 +196,7 @@ func (r *reader) lost() []string {
 		bit  C.uint32_t
 		text string
 	}{
-		{C.RACE_LOST_MEMORY, "the finder has used half of the memory that was free (14 bytes for each byte that the program accessed), and watched nothing from then on; use smaller buffers"},
+		{C.RACE_LOST_MEMORY, "the finder has used all the memory that it may take (14 bytes for each byte that the program accessed; half of what is free, unless -memory of mscclgo race says otherwise), and watched nothing from then on; give it more, or use smaller buffers"},
 		{C.RACE_LOST_REGION, fmt.Sprintf("more memory was allocated at one time than the finder has address space or numbers for (%d GiB, or %d allocations, of all ranks together), and some of it was not watched; use smaller or fewer buffers", (C.RACE_ARENA_BYTES-C.RACE_SHADOW_START)/shadowBytes>>30, C.RACE_REGIONS)},
 		{C.RACE_LOST_LAUNCHES, "there were more blocks, launches or streams than can be told apart, so that later ones are not watched well"},
 		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all reported", C.RACE_REPORTS)},
