@@ -3,6 +3,7 @@ package capi
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -48,7 +49,7 @@ func TestKilledWithChild(t *testing.T) {
 			for _, heartbeat := range c.heartbeats {
 				t.Run(c.where, func(t *testing.T) {
 					t.Parallel() // the groups mostly wait
-					port := freePort(t)
+					port := freePort()
 					for _, end := range c.ends {
 						out := c.start(t, port, program, c.where, child, end, heartbeat)
 						told := regexp.MustCompile(`(?s)^child (\d+)\n.*remote failure: .*` + c.told).FindStringSubmatch(out)
@@ -68,13 +69,24 @@ func TestKilledWithChild(t *testing.T) {
 	}
 }
 
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// freePort returns a port at which a server can listen, as can the rendezvous that such a MASTER_PORT stands for, two
+// ports on. The kernel gives neither to others, as it would ports above 32767.
+func freePort() string {
+	for {
+		port := 10000 + rand.IntN(20000)
+		free := true
+		for _, p := range []int{port, port + 2} {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+			if err != nil {
+				free = false
+				continue
+			}
+			l.Close()
+		}
+		if free {
+			return strconv.Itoa(port)
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
 // launched runs a program as two ranks under a launcher, and returns what they print.
