@@ -20,6 +20,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
@@ -96,10 +97,7 @@ var declared = regexp.MustCompile(`(?m)^MSCCLGO_API .*?[ *](mscclgo_\w+)\(`)
 
 func TestExports(t *testing.T) {
 	library(t)
-	header, err := os.ReadFile("mscclgo.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := testerr.Must(os.ReadFile("mscclgo.h"))(t)
 	want := map[string]bool{"mscclgo_command": true} // of cmd/mscclgo
 	for _, m := range declared.FindAllSubmatch(header, -1) {
 		want[string(m[1])] = true
@@ -212,30 +210,21 @@ func TestInaccessible(t *testing.T) {
 func TestUndescribed(t *testing.T) {
 	const source = `extern "C" __global__ void k(float* to, int n) { to[0] = n; }`
 	image, err := devicecode.Compile(t.Context(), devicecode.ArchEmu, "k.cu", []byte(source), devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	plain, described, err := signature.Split(image)
 	if err != nil || described == nil {
 		t.Fatalf("the image describes %v, %v", described, err)
 	}
 	file := filepath.Join(t.TempDir(), "image")
-	if err := os.WriteFile(file, plain, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, plain, 0o600))
 	check(t, 0, nil, "undescribed", file)
 }
 
 func TestBundle(t *testing.T) {
 	const source = `extern "C" __global__ void k(int* to, int n) { *to = n; }`
-	b, err := devicecode.CompileBundle(t.Context(), []string{devicecode.ArchEmu}, "k.cu", []byte(source), devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(devicecode.CompileBundle(t.Context(), []string{devicecode.ArchEmu}, "k.cu", []byte(source), devicecode.Options{}))(t)
 	file := filepath.Join(t.TempDir(), "k.bundle")
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, b.Bytes(), 0o600))
 	check(t, 0, nil, "bundle", file)
 }
 
@@ -323,16 +312,10 @@ func TestMPI(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
+	testerr.Check(t, l.Close())
 	if out := check(t, 0, nil, "logs", port); !bytes.Contains(out, []byte("refused")) {
 		t.Errorf("the log is %q", out)
 	}

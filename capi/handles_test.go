@@ -82,9 +82,7 @@ func TestRetired(t *testing.T) {
 	closed := 0
 	stream.close = func() error { closed++; return nil }
 	stream.users.Add(1)
-	if err := handles.retire("destroy a stream", stream); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, handles.retire("destroy a stream", stream))
 	stream.users.Add(1)
 	for _, want := range []int{0, 1, 1} {
 		if err := handles.sweep(device); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestInstalled builds an example with what scripts/install has installed, as pkg-config and CMake find
@@ -33,19 +34,14 @@ func TestInstalled(t *testing.T) {
 	}
 	do(nil, "../scripts/install", folder, filepath.Join(dir, "staged"))
 	prefix := filepath.Join(dir, "a prefix")
-	if err := os.Rename(filepath.Join(dir, "staged"), prefix); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.Rename(filepath.Join(dir, "staged"), prefix))
 	command, lib := filepath.Join(prefix, "bin/mscclgo"), filepath.Join(prefix, "lib")
 	if got := do(nil, command, "--version"); !strings.HasPrefix(got, "mscclgo "+mscclgo.Version+" ") {
 		t.Errorf("the command's version is %q", got)
 	}
 	version, _, _ := strings.Cut(mscclgo.Version[1:], "-")
 	minor := version[:strings.LastIndex(version, ".")]
-	examples, err := filepath.Abs("examples")
-	if err != nil {
-		t.Fatal(err)
-	}
+	examples := testerr.Must(filepath.Abs("examples"))(t)
 	right := func(program string, env ...string) {
 		t.Helper()
 		lines := strings.Split(do(append(env, "MSCCLGO_DEVICE=emu"), command, "run", "-n", "2", "-prefix=false", program), "\n")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
@@ -99,9 +100,7 @@ func launched(t *testing.T, _ string, program ...string) string {
 // bare is launched without a launcher, with a port of the rendezvous. Where the ranks connect they wait for a third.
 func bare(t *testing.T, port string, program ...string) string {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out")) // no pipe, which the child would keep open
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer file.Close()
 	var ranks [2]*exec.Cmd
 	size := len(ranks)
@@ -112,26 +111,18 @@ func bare(t *testing.T, port string, program ...string) string {
 		ranks[rank] = exec.CommandContext(t.Context(), program[0], program[1:]...)
 		ranks[rank].Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", size), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
 		ranks[rank].Stdout, ranks[rank].Stderr = file, file
-		if err := ranks[rank].Start(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, ranks[rank].Start())
 	}
 	for _, rank := range ranks {
 		rank.Wait()
 	}
-	out, err := os.ReadFile(file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testerr.Must(os.ReadFile(file.Name()))(t)
 	return string(out)
 }
 
 // elastic is bare for processes that meet at an elastic server.
 func elastic(t *testing.T, port string, program ...string) string {
-	server, err := bootstrap.NewElastic("127.0.0.1:"+port, bootstrap.ElasticOptions{Max: 2, Settle: 4 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testerr.Must(bootstrap.NewElastic("127.0.0.1:"+port, bootstrap.ElasticOptions{Max: 2, Settle: 4 * time.Second}))(t)
 	defer server.Close()
 	return bare(t, port, append(program, server.ID().String())...)
 }

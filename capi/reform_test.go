@@ -23,10 +23,7 @@ func TestReformedKilled(t *testing.T) {
 	const n = 3
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	server, err := bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n - 1, Max: n, Settle: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testerr.Must(bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n - 1, Max: n, Settle: 2 * time.Second}))(t)
 	defer server.Close()
 	program := compile(t, "gcc", "c11", "testdata/check.c")
 	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
@@ -37,13 +34,8 @@ func TestReformedKilled(t *testing.T) {
 		cmd := exec.CommandContext(ctx, program, "all-reduces", kind)
 		cmd.Env = append(os.Environ(), bootstrap.EnvID+"="+server.ID().String())
 		cmd.Stderr = os.Stderr
-		lines, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		lines := testerr.Must(cmd.StdoutPipe())(t)
+		testerr.Check(t, cmd.Start())
 		ended.Go(func() {
 			come := sync.OnceFunc(whole.Done)
 			defer come()
@@ -107,13 +99,8 @@ func TestDismiss(t *testing.T) {
 	testcmp.Equal(t, "the ports' parent", ports.parent, proxy)
 	pipes.done()
 
-	if err := handles.dismissable(op, whole); err != nil {
-		t.Fatal(err)
-	}
-	taken, err := handles.dismiss(op, whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, handles.dismissable(op, whole))
+	taken := testerr.Must(handles.dismiss(op, whole))(t)
 	var got []string
 	for _, o := range taken {
 		got = append(got, names[o])

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -39,9 +40,7 @@ func testFailsWhileCompiling(t *testing.T, compiles func(context.Context, *split
 	dir := t.TempDir()
 	begun := filepath.Join(dir, "begun")
 	compiler := filepath.Join(dir, "compiler")
-	if err := os.WriteFile(compiler, []byte("#!/bin/sh\ntouch "+begun+"\nexec sleep 60\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(compiler, []byte("#!/bin/sh\ntouch "+begun+"\nexec sleep 60\n"), 0o700))
 	t.Setenv("MSCCLGO_CACHE", filepath.Join(dir, "cache"))
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		r, err := newSplitRun(ctx, comm, 0, 1000)

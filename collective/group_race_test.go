@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // findRaces runs a test on ranks of hosts under the race finder, and returns what it finds.
@@ -21,9 +22,7 @@ func findRaces(t *testing.T, hosts []int, sizes groupSizes, link string, test fu
 		t.Skip("races are found on emulated devices")
 	}
 	finder, err := gpu.FindRaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	t.Cleanup(func() { finder.Close() }) // after the devices
 	runGroupsOnHosts(t, hosts, sizes, link, func(m *groupMember) error {
 		return errors.Join(m.runner.LoadGroups(m.ctx), test(m))

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -83,10 +84,7 @@ func (s *summed) run(ctx context.Context, number int) error {
 func TestSizesDiffer(t *testing.T) {
 	for _, transports := range []registeredmem.Transports{0, registeredmem.Ethernet} {
 		for _, algorithm := range AllReduce.Algorithms() {
-			a, err := AllReduce.algorithm(algorithm)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := testerr.Must(AllReduce.algorithm(algorithm))(t)
 			if transports != 0 && !a.about().hosts {
 				continue
 			}

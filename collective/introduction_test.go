@@ -5,6 +5,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -34,9 +35,6 @@ func again[T any](t *testing.T, codec *wire.Codec[T], b []byte) {
 		return
 	}
 	encoded := codec.Marshal(&v)
-	v, err = codec.Unmarshal(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v = testerr.Must(codec.Unmarshal(encoded))(t)
 	testcmp.Equal(t, "a message", codec.Marshal(&v), encoded)
 }

@@ -7,21 +7,16 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
 // machineFile reads one of the machines of topology's tests.
 func machineFile(t testing.TB, name string) *topology.Machine {
 	t.Helper()
-	f, err := os.Open("../topology/testdata/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testerr.Must(os.Open("../topology/testdata/" + name + ".json"))(t)
 	defer f.Close()
-	m, err := topology.Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(topology.Read(f))(t)
 	return m
 }
 
@@ -32,10 +27,7 @@ func fabricOf(t testing.TB, name string, gpus, hosts int) topology.Fabric {
 	if gpus > 0 {
 		m.GPUs = m.GPUs[:gpus]
 	}
-	f, err := m.Fabric(hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testerr.Must(m.Fabric(hosts))(t)
 	return f
 }
 

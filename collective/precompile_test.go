@@ -29,9 +29,7 @@ func TestPrecompile(t *testing.T) {
 		Kinds: []collective.Kind{collective.AllReduce, collective.SendReceive}, Types: []collective.Type{collective.I32}, Ranks: []int{ranks},
 		Done: func(n, all int) { told = append(told, all, n) },
 	}
-	if err := collective.Precompile(t.Context(), devicecode.ArchEmu, o); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, collective.Precompile(t.Context(), devicecode.ArchEmu, o))
 	all := told[0]
 	for i := 0; i < len(told); i += 2 {
 		if told[i] != all || told[i+1] != i/2+1 {

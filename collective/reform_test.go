@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestReform has ranks all-reduce, fail, and all-reduce with new runners in the group that
@@ -21,10 +22,7 @@ func TestReform(t *testing.T) {
 	const n = 3
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	server, err := bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n, Max: n})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testerr.Must(bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n, Max: n}))(t)
 	defer server.Close()
 	var ranks sync.WaitGroup
 	for i := range n {

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -142,10 +143,7 @@ func (s *survivor) scribble() error {
 func TestSurvivors(t *testing.T) {
 	const n = 3
 	scene := testproc.New(t)
-	server, err := bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n, Max: n})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testerr.Must(bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n, Max: n}))(t)
 	defer server.Close()
 	start := func(i int) *testproc.Process {
 		return scene.Start([]string{bootstrap.EnvID + "=" + server.ID().String()}, testdev.Name(t, i))
@@ -177,14 +175,10 @@ func TestSurvivors(t *testing.T) {
 	spare := start(1)
 	spare.Says("comes")
 	stopped := ranks[1]
-	if err := stopped.Cmd.Process.Signal(syscall.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, stopped.Cmd.Process.Signal(syscall.SIGUSR1))
 	ranks[1] = spare
 	next(0, 2)
-	if err := stopped.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, stopped.Cmd.Process.Signal(syscall.SIGCONT))
 	says(t, ranks, stopped, "scribbled")
 	for _, p := range ranks {
 		seen := strings.Count(p.Stdout.String(), fmt.Sprintf("works in generation %d", generation))

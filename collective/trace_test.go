@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -43,19 +44,14 @@ func TestTrace(t *testing.T) {
 		}
 		return errors.Join(stream.Close(), runner.Close(ctx))
 	})
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile(path))(t)
 	var trace struct {
 		TraceEvents []struct {
 			Ph, Name, Cat string
 			Pid           int
 		}
 	}
-	if err := json.Unmarshal(text, &trace); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, json.Unmarshal(text, &trace))
 	var launches, packets [ranks]int
 	waits, arrows := 0, 0
 	for _, e := range trace.TraceEvents {

@@ -22,10 +22,7 @@ import (
 // TestDefaultTuning finds a choice for every collective, size and number of
 // ranks, on either link, also where no packets fit.
 func TestDefaultTuning(t *testing.T) {
-	tuning, err := DefaultTuning()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tuning := testerr.Must(DefaultTuning())(t)
 	for _, c := range Kinds() {
 		for _, link := range []string{NVLink, emulatedLink, otherLink} {
 			for _, ranks := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 72} {
@@ -57,13 +54,8 @@ func TestTuningText(t *testing.T) {
 		{"*", AllReduce, 0, 0, math.MaxUint64, Choice{"model", 32, 256}, 0},
 	}}
 	var text bytes.Buffer
-	if err := want.Write(&text); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadTuning(&text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, want.Write(&text))
+	got := testerr.Must(ReadTuning(&text))(t)
 	testcmp.Equal(t, "rules that were written and read", got.Rules, want.Rules)
 }
 
@@ -104,9 +96,7 @@ func TestBadTuning(t *testing.T) {
 // TestLinksOfTuning reads rules for each link that there is, and is told of these where there is none.
 func TestLinksOfTuning(t *testing.T) {
 	tuning, err := ReadTuning(strings.NewReader("nvlink reduce * * direct 8 512\nemulated reduce * * direct 6 64\nother reduce * * direct 4 512\n* reduce * * direct 2 512"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	for link, blocks := range map[string]int{NVLink: 8, emulatedLink: 6, otherLink: 4} {
 		if got, ok := tuning.Choose(link, Reduce, 2, 1, func(Choice) bool { return true }); !ok || got.Blocks != blocks {
 			t.Errorf("%s: %+v, %v", link, got, ok)
@@ -129,13 +119,8 @@ func FuzzReadTuning(f *testing.F) {
 			return
 		}
 		var written bytes.Buffer
-		if err := tuning.Write(&written); err != nil {
-			t.Fatal(err)
-		}
-		again, err := ReadTuning(&written)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, tuning.Write(&written))
+		again := testerr.Must(ReadTuning(&written))(t)
 		testcmp.Equal(t, "rules that were written and read again", again.Rules, tuning.Rules)
 	})
 }
@@ -143,10 +128,7 @@ func FuzzReadTuning(f *testing.F) {
 // TestModelChooses finds that what was measured stands, that the model chooses elsewhere, and
 // that rules do where it does not know the links.
 func TestModelChooses(t *testing.T) {
-	tuning, err := DefaultTuning()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tuning := testerr.Must(DefaultTuning())(t)
 	all := func(Choice) bool { return true }
 	one, pcie, two := fabricOf(t, "switches", 4, 1), fabricOf(t, "sockets", 0, 1), fabricOf(t, "sockets", 0, 2)
 	across := func(kind Kind) func(Choice) bool {
@@ -211,14 +193,11 @@ func TestFabricIsAgreed(t *testing.T) {
 // TestBoundedTuning finds rules for few blocks where blocks are bounded, and others with fewer
 // blocks.
 func TestBoundedTuning(t *testing.T) {
-	tuning, err := ReadTuning(strings.NewReader(`
+	tuning := testerr.Must(ReadTuning(strings.NewReader(`
 		* all-gather * 1K LL8    16 256
 		* all-gather * 1M bulk   16 128 32
 		* all-gather * 1M direct 64 512 64
-		* all-gather * *  direct 132 512`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		* all-gather * *  direct 132 512`)))(t)
 	for _, c := range []struct {
 		bytes uint64
 		most  int
@@ -279,13 +258,10 @@ func TestOnlyTheModel(t *testing.T) {
 
 // TestRangeOfRanks finds a rule for each number of a range, and others beside it.
 func TestRangeOfRanks(t *testing.T) {
-	tuning, err := ReadTuning(strings.NewReader(`
+	tuning := testerr.Must(ReadTuning(strings.NewReader(`
 		* all-gather 2   * LL8    2 32
 		* all-gather 5-8 * LL128  5 32
-		* all-gather *   * direct 9 32`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		* all-gather *   * direct 9 32`)))(t)
 	for ranks, blocks := range []int{1: 9, 2, 9, 9, 5, 5, 5, 5, 9} {
 		got, ok := tuning.Choose("other", AllGather, ranks, 1, func(Choice) bool { return true })
 		if ranks > 0 && (!ok || got.Blocks != blocks) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestCompilersAtATime has no more compilers run at a time than there are processors.
@@ -15,22 +16,15 @@ func TestCompilersAtATime(t *testing.T) {
 	dir := t.TempDir()
 	log, script := filepath.Join(dir, "log"), filepath.Join(dir, "cxx")
 	text := "#!/bin/sh\nprintf + >>" + log + "\ng++ \"$@\"\nstatus=$?\nprintf - >>" + log + "\nexit $status\n"
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(script, []byte(text), 0o700))
 	t.Setenv("CXX", script)
 	t.Setenv("MSCCLGO_CACHE", filepath.Join(dir, "cache"))
 	var units []unit
 	for i := range 3 * runtime.GOMAXPROCS(0) {
 		units = append(units, unit{unitKey: unitKey{file: "k.cu"}, text: fmt.Appendf(nil, `extern "C" __global__ void k%d() {}`, i)})
 	}
-	if err := compileAll(t.Context(), devicecode.ArchEmu, units, func() {}); err != nil {
-		t.Fatal(err)
-	}
-	calls, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, compileAll(t.Context(), devicecode.ArchEmu, units, func() {}))
+	calls := testerr.Must(os.ReadFile(log))(t)
 	run, most := 0, 0
 	for _, c := range calls {
 		if c == '+' {
@@ -48,9 +42,7 @@ func TestCompilersAtATime(t *testing.T) {
 // TestPrecompileAll has Precompile know every file of kernels.
 func TestPrecompileAll(t *testing.T) {
 	units, err := PrecompileOptions{SeveralHosts: true}.units()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	known := map[string]bool{}
 	for _, u := range units {
 		known[u.file] = true

@@ -31,10 +31,7 @@ func (*driver) Close() error                              { return nil }
 // rank returns a registry and a memory in it.
 func rank(t *testing.T) (*registeredmem.Registry, *registeredmem.Memory) {
 	t.Helper()
-	r, err := registeredmem.NewRegistry(registeredmem.Options{Device: testdev.Open(t, 0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Device: testdev.Open(t, 0)}))(t)
 	t.Cleanup(func() { r.Close() })
 	return r, register(t, r)
 }
@@ -42,15 +39,9 @@ func rank(t *testing.T) (*registeredmem.Registry, *registeredmem.Memory) {
 // register returns a new memory in a registry.
 func register(t *testing.T, r *registeredmem.Registry) *registeredmem.Memory {
 	t.Helper()
-	buffer, err := gpu.Upload(r.Device(), make([]uint64, 8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	buffer := testerr.Must(gpu.Upload(r.Device(), make([]uint64, 8)))(t)
 	t.Cleanup(func() { buffer.Close() })
-	m, err := r.Register(buffer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(r.Register(buffer))(t)
 	return m
 }
 
@@ -59,7 +50,7 @@ func register(t *testing.T, r *registeredmem.Registry) *registeredmem.Memory {
 func TestBufferWhileClosing(t *testing.T) {
 	r, m := rank(t)
 	closed := make(chan error, 1)
-	c, err := connection.New(r, 0, registeredmem.CudaIPC, &driver{func(dst, src *registeredmem.Memory) error {
+	c := testerr.Must(connection.New(r, 0, registeredmem.CudaIPC, &driver{func(dst, src *registeredmem.Memory) error {
 		go func() { closed <- m.Close() }()
 		for !m.Closed() {
 			time.Sleep(time.Millisecond)
@@ -69,10 +60,7 @@ func TestBufferWhileClosing(t *testing.T) {
 			t.Error("the buffer is gone while the driver uses it")
 		}
 		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	if err := c.Write(m, 0, m, 8, 8); err != nil {
 		t.Error(err)
 	}
@@ -122,18 +110,12 @@ func TestMemoriesClosedTogether(t *testing.T) {
 	for _, fails := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the group fails: %v", fails), func(t *testing.T) {
 			failed := make(chan struct{})
-			r, err := registeredmem.NewRegistry(registeredmem.Options{Device: testdev.Open(t, 0), Timeout: 20 * time.Second, Failed: failed})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Device: testdev.Open(t, 0), Timeout: 20 * time.Second, Failed: failed}))(t)
 			t.Cleanup(func() { r.Close() })
 			d := &slowDriver{closing: make(chan struct{}), gate: make(chan struct{})}
 			release := sync.OnceFunc(func() { close(d.gate) })
 			t.Cleanup(release) // before the registry is closed
-			c, err := connection.New(r, 1, registeredmem.Ethernet, d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testerr.Must(connection.New(r, 1, registeredmem.Ethernet, d))(t)
 			closed := make(chan error, memories)
 			for range memories {
 				m := register(t, r)

@@ -18,10 +18,7 @@ import (
 
 func openEmu(t testing.TB) *gpu.Device {
 	t.Helper()
-	device, err := gpu.Open("emu:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	device := testerr.Must(gpu.Open("emu:0"))(t)
 	t.Cleanup(func() { device.Close() })
 	return device
 }
@@ -29,35 +26,22 @@ func openEmu(t testing.TB) *gpu.Device {
 // TestBundle loads a bundle where there is no compiler, home, cache or temporary folder.
 func TestBundle(t *testing.T) {
 	made, err := CompileBundle(t.Context(), []string{"emu"}, "k.cu", []byte(okSource), Options{CacheDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	file := filepath.Join(t.TempDir(), "k.bundle")
-	if err := os.WriteFile(file, made.Bytes(), 0o400); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, made.Bytes(), 0o400))
 	for _, variable := range []string{"HOME", "XDG_CACHE_HOME", "PATH"} {
 		t.Setenv(variable, "")
 	}
 	t.Setenv("MSCCLGO_CACHE", "/proc/none")
 	t.Setenv("TMPDIR", "/proc/none")
 	device := openEmu(t)
-	opened, err := OpenBundle(made.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := testerr.Must(OpenBundle(made.Bytes()))(t)
 	if opened.Name() != "k.cu" {
 		t.Errorf("the name is %q", opened.Name())
 	}
-	fromBytes, err := opened.Load(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fromBytes := testerr.Must(opened.Load(device))(t)
 	defer fromBytes.Close()
-	fromFile, err := LoadBundle(device, file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fromFile := testerr.Must(LoadBundle(device, file))(t)
 	defer fromFile.Close()
 	for _, m := range []*gpu.Module{fromBytes, fromFile} {
 		if _, err := m.Kernel("k"); err != nil {
@@ -88,24 +72,16 @@ func TestBundleFiles(t *testing.T) {
 	device := openEmu(t)
 	good := (&Bundle{name: "k.cu", images: []bundledImage{{"emu", []byte("no image")}, {"sm_90", nil}}}).Bytes()
 	dir := t.TempDir()
-	if err := unix.Mkfifo(dir+"/pipe", 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/large", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(dir+"/large", maxFile+1); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.Mkfifo(dir+"/pipe", 0o600))
+	testerr.Check(t, os.WriteFile(dir+"/large", nil, 0o600))
+	testerr.Check(t, os.Truncate(dir+"/large", maxFile+1))
 	newer := bytes.Clone(good[:len(good)-4])
 	newer[4]++
 	for name, data := range map[string][]byte{
 		"empty": nil, "text": []byte("some text"), "cut": good[:len(good)-1], "altered": append(bytes.Clone(good), 'x'), "newer": newer,
 		"image": good,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	for name, says := range map[string]string{
 		"empty": "cut short", "text": "starts with \"some\"", "cut": "cut short or altered", "altered": "cut short or altered",
@@ -165,10 +141,7 @@ func TestBundleChooses(t *testing.T) {
 // TestBundleCUDA has images for several GPUs.
 func TestBundleCUDA(t *testing.T) {
 	forEachCUDATool(t, func(t *testing.T, o Options) {
-		b, err := CompileBundle(t.Context(), []string{"sm_100", "emu", "sm_90"}, "k.cu", []byte(okSource), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testerr.Must(CompileBundle(t.Context(), []string{"sm_100", "emu", "sm_90"}, "k.cu", []byte(okSource), o))(t)
 		if diff := cmp.Diff([]string{"emu", "sm_90", "sm_100"}, b.Architectures()); diff != "" {
 			t.Error(diff)
 		}
@@ -193,20 +166,12 @@ func FuzzOpenBundle(f *testing.F) {
 
 // BenchmarkLoadBundle loads a bundle from its file.
 func BenchmarkLoadBundle(b *testing.B) {
-	made, err := CompileBundle(b.Context(), []string{"emu"}, "check_test.cu", checkedSource, Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	made := testerr.Must(CompileBundle(b.Context(), []string{"emu"}, "check_test.cu", checkedSource, Options{}))(b)
 	file := filepath.Join(b.TempDir(), "check.bundle")
-	if err := os.WriteFile(file, made.Bytes(), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	testerr.Check(b, os.WriteFile(file, made.Bytes(), 0o600))
 	device := openEmu(b)
 	for b.Loop() {
-		module, err := LoadBundle(device, file)
-		if err != nil {
-			b.Fatal(err)
-		}
+		module := testerr.Must(LoadBundle(device, file))(b)
 		module.Close()
 	}
 }

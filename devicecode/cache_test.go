@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const otherSource = `extern "C" __global__ void other() {}`
@@ -37,17 +39,12 @@ func TestCacheOfOthers(t *testing.T) {
 	o := Options{CacheDir: t.TempDir()}
 	want := compileOK(t, okSource, o)
 	path := images(t, o.CacheDir)[0]
-	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testerr.Must(os.ReadFile(path))(t)
 	compileOK(t, otherSource, o)
 	var other []byte
 	for _, p := range images(t, o.CacheDir) {
 		if p != path {
-			if other, err = os.ReadFile(p); err != nil {
-				t.Fatal(err)
-			}
+			other = testerr.Must(os.ReadFile(p))(t)
 		}
 	}
 	write := func(data []byte) error {
@@ -92,16 +89,12 @@ func TestHeadersOfOthers(t *testing.T) {
 	want := compileOK(t, source, o)
 	header := cachedHeader(t, o.CacheDir)
 	os.Remove(header)
-	if err := unix.Mkfifo(header, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.Mkfifo(header, 0o600))
 	if got := compileOK(t, source, o); !bytes.Equal(got, want) {
 		t.Error("with a pipe for a header the image is another")
 	}
 	open := Options{CacheDir: t.TempDir()}
-	if err := os.Chmod(open.CacheDir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.Chmod(open.CacheDir, 0o777))
 	runs := loggedCXX(t)
 	first := compileOK(t, source, open)
 	// Some compilers write the headers' folder into the image, which is another one here.
@@ -119,9 +112,7 @@ func TestCompilerOfAKilledProcess(t *testing.T) {
 	child, o, temporary := stuckCXX(t), Options{CacheDir: t.TempDir()}, t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestOneCompilerForMany$")
 	cmd.Env = append(os.Environ(), childVariable+"="+o.CacheDir, "TMPDIR="+temporary)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, cmd.Start())
 	pid := child()
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -147,12 +138,8 @@ func TestHeldCommand(t *testing.T) {
 		file := filepath.Join(dir, fmt.Sprint(runs))
 		cmd := exec.Command("touch", file)
 		begin, err := w.hold(cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
+		testerr.Check(t, cmd.Start())
 		begin(runs)
 		err = cmd.Wait()
 		if _, missing := os.Stat(file); runs != (err == nil) || runs != (missing == nil) {
@@ -163,23 +150,14 @@ func TestHeldCommand(t *testing.T) {
 
 // TestSweep checks that files of processes that were killed while they wrote are removed.
 func TestSweep(t *testing.T) {
-	c, err := openCache(t.Context(), "test", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(openCache(t.Context(), "test", t.TempDir()))(t)
 	old, fresh := filepath.Join(c.dir, newPrefix+"1"), filepath.Join(c.dir, newPrefix+"2")
 	for _, path := range []string{old, fresh} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(path, nil, 0o600))
 	}
 	hours := time.Now().Add(-3 * time.Hour)
-	if err := os.Chtimes(old, hours, hours); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.write(filepath.Join(c.dir, "file"), nil); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.Chtimes(old, hours, hours))
+	testerr.Check(t, c.write(filepath.Join(c.dir, "file"), nil))
 	if left, _ := os.ReadDir(c.dir); len(left) != 2 {
 		t.Errorf("the folder holds %v", left)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const okSource = `extern "C" __global__ void k() {}`
@@ -29,9 +30,7 @@ func loggedCXX(t *testing.T) (lines func() int) {
 	dir := t.TempDir()
 	log, script := filepath.Join(dir, "log"), filepath.Join(dir, "cxx")
 	text := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *-shared*) echo run >>%s;; esac\nexec g++ \"$@\"\n", log)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(script, []byte(text), 0o700))
 	t.Setenv("CXX", script)
 	return func() int {
 		data, err := os.ReadFile(log)
@@ -44,20 +43,14 @@ func loggedCXX(t *testing.T) (lines func() int) {
 
 func compileOK(t *testing.T, source string, o Options) []byte {
 	t.Helper()
-	image, err := Compile(t.Context(), ArchEmu, "k.cu", []byte(source), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := testerr.Must(Compile(t.Context(), ArchEmu, "k.cu", []byte(source), o))(t)
 	return image
 }
 
 // images lists the cache's files that hold images.
 func images(t *testing.T, dir string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "emu-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := testerr.Must(filepath.Glob(filepath.Join(dir, "emu-*")))(t)
 	return paths
 }
 
@@ -65,17 +58,13 @@ func TestCacheByContent(t *testing.T) {
 	runs := loggedCXX(t)
 	o := Options{CacheDir: t.TempDir(), IncludeDirs: []string{t.TempDir()}}
 	header := filepath.Join(o.IncludeDirs[0], "mine.h")
-	if err := os.WriteFile(header, []byte("#define MINE 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(header, []byte("#define MINE 1\n"), 0o600))
 	const source = "#include \"mine.h\"\nextern \"C\" __global__ void k(int* p) { *p = MINE; }\n"
 	first := compileOK(t, source, o)
 	if again := compileOK(t, source, o); runs() != 1 || !bytes.Equal(first, again) {
 		t.Errorf("the same source was compiled %d times", runs())
 	}
-	if err := os.WriteFile(header, []byte("#define MINE 2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(header, []byte("#define MINE 2\n"), 0o600))
 	if changed := compileOK(t, source, o); runs() != 2 || bytes.Equal(first, changed) {
 		t.Errorf("after a header changed there were %d runs", runs())
 	}
@@ -84,10 +73,7 @@ func TestCacheByContent(t *testing.T) {
 	if compileOK(t, source, flagged); runs() != 3 {
 		t.Errorf("after a flag changed there were %d runs", runs())
 	}
-	left, err := os.ReadDir(o.CacheDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	left := testerr.Must(os.ReadDir(o.CacheDir))(t)
 	kinds := map[string]int{}
 	for _, f := range left {
 		kind, _, _ := strings.Cut(f.Name(), "-")
@@ -114,24 +100,17 @@ func TestCacheMendsDamage(t *testing.T) {
 	o := Options{CacheDir: t.TempDir()}
 	want := compileOK(t, okSource, o)
 	path := images(t, o.CacheDir)[0]
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(os.ReadFile(path))(t)
 	data[len(data)/2] ^= 1
 	for _, damaged := range [][]byte{data, data[:100], {}} {
 		before := runs()
-		if err := os.WriteFile(path, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(path, damaged, 0o600))
 		if got := compileOK(t, okSource, o); runs() != before+1 || !bytes.Equal(got, want) {
 			t.Errorf("a damaged entry of %d bytes: %d runs", len(damaged), runs()-before)
 		}
 	}
 	// A header of the library, altered in the cache.
-	if err := os.WriteFile(cachedHeader(t, o.CacheDir), []byte("#error altered\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(cachedHeader(t, o.CacheDir), []byte("#error altered\n"), 0o600))
 	compileOK(t, "#include <mscclgo/config.cuh>\n"+okSource, o)
 }
 
@@ -226,9 +205,7 @@ func TestCompileWrongUse(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, nil, 0o600))
 	check("a cache folder that is a file", mscclgo.ErrSystem, ArchEmu, "k.cu", Options{CacheDir: file})
 	t.Setenv("CXX", "/nowhere/c++ -m64")
 	if _, err := Load(t.Context(), nil, "k.cu", []byte(okSource), o); !errors.Is(err, mscclgo.ErrInvalid) {
@@ -254,20 +231,12 @@ func stuckCXX(t *testing.T) (child func() int) {
 	dir := t.TempDir()
 	pidFile, script := filepath.Join(dir, "pid"), filepath.Join(dir, "cxx")
 	text := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *--version*) echo stuck; exit;; esac\nsleep 1000 &\necho $! >%[1]s.new\nmv %[1]s.new %[1]s\nwait\n", pidFile)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(script, []byte(text), 0o700))
 	t.Setenv("CXX", script)
 	return func() int {
 		await(t, "the compiler's child has started", func() bool { _, err := os.Stat(pidFile); return err == nil })
-		data, err := os.ReadFile(pidFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testerr.Must(os.ReadFile(pidFile))(t)
+		pid := testerr.Must(strconv.Atoi(strings.TrimSpace(string(data))))(t)
 		return pid
 	}
 }
@@ -313,9 +282,7 @@ func lockedCache(t *testing.T) (c cache, unlock func()) {
 	if err == nil {
 		unlock, err = c.lock(t.Context(), "test", "key")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	return c, unlock
 }
 
@@ -361,19 +328,14 @@ func TestLockOutlivesNoFork(t *testing.T) {
 		if of, _ := os.Readlink(file); of == filepath.Join(c.dir, "lock") {
 			fd, _ := strconv.Atoi(filepath.Base(file))
 			kept, err := syscall.Dup(fd) // shares the description, as a child's descriptor does
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 			defer syscall.Close(kept)
 		}
 	}
 	unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	unlock, err := c.lock(ctx, "test", "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	unlock = testerr.Must(c.lock(ctx, "test", "key"))(t)
 	unlock()
 }
 
@@ -386,9 +348,6 @@ func TestLockHonoursContext(t *testing.T) {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	unlock()
-	unlock, err := c.lock(t.Context(), "test", "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	unlock = testerr.Must(c.lock(t.Context(), "test", "key"))(t)
 	unlock()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // images are what kernels has compiled, by architecture and source, so that each
@@ -41,9 +42,7 @@ func kernels(t testing.TB, d *gpu.Device, name, source string) func(name string)
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 }
 
 func upload[T any](t testing.TB, d *gpu.Device, values []T) *gpu.Buffer {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // strict are the warnings under which the library's own code compiles.
@@ -24,9 +25,7 @@ func TestHeadersForEmulatedDevice(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			source := "#include <" + path + ">\nextern \"C\" __global__ void nothing() {}\n"
-			if _, err := devicecode.Compile(t.Context(), devicecode.ArchEmu, path, []byte(source), strict); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(devicecode.Compile(t.Context(), devicecode.ArchEmu, path, []byte(source), strict))(t)
 		})
 		return nil
 	})
@@ -48,13 +47,8 @@ func TestSamplesForEmulatedDevice(t *testing.T) {
 	for _, path := range append(samples, collectives...) {
 		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) {
 			t.Parallel()
-			source, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := devicecode.Compile(t.Context(), devicecode.ArchEmu, path, source, strict); err != nil {
-				t.Fatal(err)
-			}
+			source := testerr.Must(os.ReadFile(path))(t)
+			testerr.Must(devicecode.Compile(t.Context(), devicecode.ArchEmu, path, source, strict))(t)
 		})
 	}
 }

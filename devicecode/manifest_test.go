@@ -21,9 +21,7 @@ func countedCXX(t *testing.T) (runs func() int) {
 	t.Helper()
 	dir := t.TempDir()
 	log, script := filepath.Join(dir, "log"), filepath.Join(dir, "cxx")
-	if err := os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\necho run >>%s\nexec g++ \"$@\"\n", log), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\necho run >>%s\nexec g++ \"$@\"\n", log), 0o700))
 	t.Setenv("CXX", script)
 	return func() int {
 		data, _ := os.ReadFile(log)
@@ -36,15 +34,9 @@ func countedCXX(t *testing.T) (runs func() int) {
 func writeOld(t *testing.T, path, text string, age time.Duration) {
 	t.Helper()
 	then := time.Now().Add(-age)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(path, then, then); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	testerr.Check(t, os.WriteFile(path, []byte(text), 0o600))
+	testerr.Check(t, os.Chtimes(path, then, then))
 }
 
 // TestRecall finds an image without running the compiler, as long as all that it depends
@@ -171,9 +163,7 @@ func TestRecallWritesNothing(t *testing.T) {
 	state := func() map[string]time.Time {
 		files := map[string]time.Time{}
 		filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 			files[path] = info.ModTime()
 			return nil
 		})
@@ -198,14 +188,9 @@ func TestManifestDamaged(t *testing.T) {
 	if err != nil || len(paths) != 1 {
 		t.Fatal(paths, err)
 	}
-	good, err := os.ReadFile(paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testerr.Must(os.ReadFile(paths[0]))(t)
 	for _, bad := range [][]byte{nil, good[:len(good)/2], append(bytes.Clone(good), 0), bytes.ReplaceAll(good, []byte("emu"), []byte("emv"))} {
-		if err := os.WriteFile(paths[0], bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(paths[0], bad, 0o600))
 		if got := compileOK(t, okSource, o); !bytes.Equal(got, want) {
 			t.Error("the image is another")
 		}
@@ -228,20 +213,12 @@ func FuzzDecodeManifest(f *testing.F) {
 
 // BenchmarkLoadCached loads a module whose image is in the cache.
 func BenchmarkLoadCached(b *testing.B) {
-	device, err := gpu.Open("emu:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	device := testerr.Must(gpu.Open("emu:0"))(b)
 	defer device.Close()
 	o := Options{CacheDir: b.TempDir()}
-	if _, err := Compile(b.Context(), ArchEmu, "check_test.cu", checkedSource, o); err != nil {
-		b.Fatal(err)
-	}
+	testerr.Must(Compile(b.Context(), ArchEmu, "check_test.cu", checkedSource, o))(b)
 	for b.Loop() {
-		module, err := Load(b.Context(), device, "check_test.cu", checkedSource, o)
-		if err != nil {
-			b.Fatal(err)
-		}
+		module := testerr.Must(Load(b.Context(), device, "check_test.cu", checkedSource, o))(b)
 		module.Close()
 	}
 }

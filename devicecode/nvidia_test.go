@@ -48,10 +48,7 @@ func TestCUDAChecks(t *testing.T) {
 	forEachCUDATool(t, func(t *testing.T, o Options) {
 		for _, checked := range []bool{false, true} {
 			o.Check = checked
-			image, err := Compile(t.Context(), "sm_90", "check_test.cu", checkedSource, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			image := testerr.Must(Compile(t.Context(), "sm_90", "check_test.cu", checkedSource, o))(t)
 			if got := bytes.Contains(image, []byte(", whose buffer has ")); got != checked {
 				t.Errorf("with Check %v the image has the texts: %v", checked, got)
 			}
@@ -72,14 +69,10 @@ extern "C" __global__ void kernel(__half* p, uint64_t n) {
 	forEachCUDATool(t, func(t *testing.T, o Options) {
 		folder := t.TempDir()
 		mine := filepath.Join(folder, "mine.h")
-		if err := os.WriteFile(mine, []byte("#define MINE 1"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(mine, []byte("#define MINE 1"), 0o600))
 		o.IncludeDirs, o.Defines = []string{folder}, []string{"GIVEN=2"}
 		first, err := Compile(t.Context(), "sm_90", "kernel.cu", []byte(source), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 		if !isCubin(first) || !bytes.Contains(first, []byte("kernel")) {
 			t.Errorf("the image of %d bytes is no cubin with the kernel", len(first))
 		}
@@ -93,9 +86,7 @@ extern "C" __global__ void kernel(__half* p, uint64_t n) {
 			t.Errorf("an image in the cache took %v", took)
 		}
 		// A changed header is noticed.
-		if err := os.WriteFile(mine, []byte("#define MINE 7"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(mine, []byte("#define MINE 7"), 0o600))
 		changed, err := Compile(t.Context(), "sm_90", "kernel.cu", []byte(source), o)
 		if err != nil || bytes.Equal(first, changed) {
 			t.Errorf("compiled with another header: %v, same image %v", err, bytes.Equal(first, changed))
@@ -123,10 +114,7 @@ func TestCUDAMessages(t *testing.T) {
 		_, err = Compile(t.Context(), "sm_90", "flag.cu", []byte("// no code\n"), flagged)
 		testerr.Expect(t, err, mscclgo.ErrInvalid, "flag.cu", "no-such-flag")
 
-		left, err := os.ReadDir(o.CacheDir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		left := testerr.Must(os.ReadDir(o.CacheDir))(t)
 		for _, entry := range left {
 			// The lock is the folder's, and stays.
 			if !strings.HasPrefix(entry.Name(), "include-") && entry.Name() != "lock" {
@@ -143,10 +131,7 @@ func TestCUDAMessages(t *testing.T) {
 // TestNVRTCUnknownArchitecture gets PTX, which a newer driver can compile.
 func TestNVRTCUnknownArchitecture(t *testing.T) {
 	o := withCUDATool(t, "nvrtc")
-	image, err := Compile(t.Context(), "sm_999", "k.cu", []byte("extern \"C\" __global__ void k() {}"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := testerr.Must(Compile(t.Context(), "sm_999", "k.cu", []byte("extern \"C\" __global__ void k() {}"), o))(t)
 	if !bytes.Contains(image, []byte(".visible .entry k")) {
 		t.Errorf("the image is not PTX: %.100q", image)
 	}
@@ -166,17 +151,12 @@ extern "C" __global__ void invariant(mscclgo::GroupHandle group, uint64_t* out, 
 		t.Skip("CUDA_HOME has no nvcc:", err)
 	}
 	file := filepath.Join(t.TempDir(), "invariant.cu")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, []byte(source), 0o600))
 	out, err := exec.Command(nvcc, "-ptx", "-arch=sm_90", "-std=c++17", "-I", "include", "-o", file+".ptx", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ptx, err := os.ReadFile(file + ".ptx")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ptx := testerr.Must(os.ReadFile(file + ".ptx"))(t)
 	// The rank is less than 72, or greater than 71.
 	compared := regexp.MustCompile(`setp\.[lg]t\.u32.*, 7[12];`).FindIndex(ptx)
 	if load := bytes.Index(ptx, []byte("ld.global.nc")); load < 0 || compared == nil || load < compared[0] {
@@ -201,9 +181,7 @@ int cuInit(unsigned flags) {
 }`
 	dir := t.TempDir()
 	source := filepath.Join(dir, "driver.c")
-	if err := os.WriteFile(source, []byte(driver), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(source, []byte(driver), 0o600))
 	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -250,9 +228,7 @@ func TestNoCUDACompiler(t *testing.T) {
 	}
 	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent", "CUDA_HOME")
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "nvcc"), []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(filepath.Join(dir, "nvcc"), []byte("#!/bin/sh\n"), 0o700))
 	t.Setenv("PATH", dir)
 	t.Setenv("MSCCLGO_CUDA_COMPILER", "") // which does not replace what is named
 	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent")
@@ -261,10 +237,7 @@ func TestNoCUDACompiler(t *testing.T) {
 	t.Setenv("MSCCLGO_NVRTC", t.TempDir())
 	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "libnvrtc.so was not found", "CUDA_HOME")
 
-	false, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	false := testerr.Must(os.Executable())(t)
 	t.Setenv("MSCCLGO_NVRTC", false)
 	testerr.Expect(t, compile(), mscclgo.ErrSystem, "cannot be loaded")
 
@@ -277,15 +250,9 @@ func TestNVRTCFallback(t *testing.T) {
 	t.Setenv("MSCCLGO_NVRTC", "")
 	t.Setenv("MSCCLGO_NVRTC_FALLBACK", "")
 	usual, none := findNVRTC()
-	last, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	last := testerr.Must(os.Executable())(t)
 	t.Setenv("MSCCLGO_NVRTC_FALLBACK", last)
-	got, err := findNVRTC()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(findNVRTC())(t)
 	if none == nil {
 		testcmp.Equal(t, "the library where there is a usual one", got.identity, usual.identity)
 	} else if !strings.Contains(got.identity, last) {
@@ -308,19 +275,13 @@ func TestIncludedText(t *testing.T) {
 		library + "/a.h":     "hidden by the user's\n",
 		library + "/other.h": "not included\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		testerr.Check(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	j := job{op: "test", name: "k.cu", options: Options{IncludeDirs: []string{folder}}, include: library}
 	j.source = []byte("#include <a.h>\n#include <lib.cuh>\nint include;\n")
 	text, _, _, err := includedText(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	var letters string
 	for _, line := range strings.Fields(string(text)) {
 		if len(line) == 1 && line[0] >= 'A' {
@@ -362,15 +323,9 @@ func TestNVRTCCompilesSources(t *testing.T) {
 	t.Setenv("MSCCLGO_CUDA_COMPILER", "nvrtc")
 	for _, path := range list {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			source, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := testerr.Must(os.ReadFile(path))(t)
 			o := Options{CacheDir: t.TempDir(), IncludeDirs: []string{filepath.Dir(path)}, Check: filepath.Base(path) == "check_test.cu"}
-			image, err := Compile(t.Context(), "sm_100", path, source, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			image := testerr.Must(Compile(t.Context(), "sm_100", path, source, o))(t)
 			if !isCubin(image) {
 				t.Errorf("the image is no cubin: %.60q", image)
 			}
@@ -386,9 +341,7 @@ func TestRecallCUDA(t *testing.T) {
 		writeOld(t, dir+"/by.h", "#define BY 2\n", time.Hour)
 		source := []byte("#include \"by.h\"\nextern \"C\" __global__ void k(int* v) { *v *= BY; }\n")
 		made, err := Compile(t.Context(), "sm_90", "k.cu", source, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 		for _, variable := range []string{"CUDA_HOME", "CUDA_PATH", "MSCCLGO_NVRTC", "LD_LIBRARY_PATH", "PATH"} {
 			t.Setenv(variable, "/mscclgo-none")
 		}
@@ -412,18 +365,13 @@ func TestRecallCUDA(t *testing.T) {
 func TestCUDACacheKeys(t *testing.T) {
 	home, folder := t.TempDir(), t.TempDir()
 	nvcc := "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\necho x >> " + home + "/runs\necho $NVCC_APPEND_FLAGS $(wc -l < " + home + "/runs) > \"$2\"\n"
-	if err := errors.Join(os.Mkdir(home+"/bin", 0o755), os.WriteFile(home+"/bin/nvcc", []byte(nvcc), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(os.Mkdir(home+"/bin", 0o755), os.WriteFile(home+"/bin/nvcc", []byte(nvcc), 0o755)))
 	t.Setenv("CUDA_HOME", home)
 	t.Setenv("MSCCLGO_CUDA_COMPILER", "nvcc")
 	o := Options{CacheDir: t.TempDir()}
 	compile := func(source string) string {
 		t.Helper()
-		image, err := Compile(t.Context(), "sm_90", "k.cu", []byte(source), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := testerr.Must(Compile(t.Context(), "sm_90", "k.cu", []byte(source), o))(t)
 		return string(image)
 	}
 	header := func(text string) {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/internal/signature"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // describedSource has parameters of all kinds.
@@ -63,13 +64,9 @@ func TestSignaturesCUDA(t *testing.T) {
 func described(t *testing.T, arch, source string, o Options) []signature.Kernel {
 	t.Helper()
 	image, err := Compile(t.Context(), arch, "described.cu", []byte(source), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	_, kernels, err := signature.Split(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	return kernels
 }
 

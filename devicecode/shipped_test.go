@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/keep"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestShipped compiles for the folder of an installation, and takes the image from there where there is
@@ -21,17 +22,12 @@ func TestShipped(t *testing.T) {
 	compile := func(ctx context.Context, text []byte) ([]byte, error) {
 		return devicecode.Compile(ctx, devicecode.ArchEmu, "shipped.cu", text, devicecode.Options{CacheDir: t.TempDir()})
 	}
-	want, err := compile(keep.Shipped(t.Context(), folder), source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testerr.Must(compile(keep.Shipped(t.Context(), folder), source))(t)
 	files, _ := filepath.Glob(filepath.Join(folder, "*"))
 	if len(files) != 1 {
 		t.Fatalf("the folder of images has %q, want one", files)
 	}
-	if err := os.Chmod(files[0], 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.Chmod(files[0], 0o666))
 	t.Setenv("MSCCLGO_IMAGES", folder)
 	t.Setenv("CXX", "/nowhere/g++")
 	if got, err := compile(t.Context(), source); err != nil || !bytes.Equal(got, want) {
@@ -43,9 +39,7 @@ func TestShipped(t *testing.T) {
 	if _, err := compile(keep.Images(t.Context()), source); !errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Errorf("an image for the cache: %v, want that there is no compiler", err)
 	}
-	if err := os.WriteFile(files[0], want, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(files[0], want, 0o644))
 	if _, err := compile(t.Context(), source); !errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Errorf("a damaged file: %v, want that there is no compiler", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed trace_test.cu
@@ -27,15 +28,10 @@ func TestTraceOff(t *testing.T) {
 	if len(plain) == len(traceSource) {
 		t.Fatal("the source does not define MSCCLGO_TRACE")
 	}
-	if err := os.WriteFile(file, plain, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, plain, 0o600))
 	for define, want := range map[string]bool{"-DNONE": false, "-DMSCCLGO_TRACE": true} {
 		args := []string{define, "-std=gnu++17", "-Iinclude", "-Iinclude/mscclgo/emu/cuda", "-include", "mscclgo/emu/prelude.h", "-E", "-P", file}
-		text, err := exec.Command(cxx, args...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testerr.Must(exec.Command(cxx, args...).Output())(t)
 		// writeEvent is the one function that reads a ring and writes to it.
 		if got := bytes.Contains(text, []byte("writeEvent")); got != want {
 			t.Errorf("with %s, that the text has code for events is %v", define, got)
@@ -43,19 +39,10 @@ func TestTraceOff(t *testing.T) {
 	}
 	dev := testdev.Open(t, 0)
 	arch := dev.Info().Arch
-	off, err := devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	on, err := devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{Trace: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	off := testerr.Must(devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{}))(t)
+	on := testerr.Must(devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{Trace: true}))(t)
 	t.Setenv(devicecode.EnvTrace, "file")
-	byEnv, err := devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	byEnv := testerr.Must(devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{}))(t)
 	if bytes.Equal(off, on) || !bytes.Equal(on, byEnv) {
 		t.Error("Options.Trace and MSCCLGO_TRACE do not make the same image, or one of a kernel that records nothing")
 	}

@@ -19,10 +19,7 @@ import (
 // hostMemory returns memory of the host, as a framework's array has.
 func hostMemory(t *testing.T, d *gpu.Device, bytes uint64) *gpu.Buffer {
 	t.Helper()
-	b, err := d.AllocHost(bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(d.AllocHost(bytes))(t)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -46,10 +43,7 @@ func deletions(t *testing.T, m dlpacktest.Managed, want int) {
 func TestTake(t *testing.T) {
 	d := testdev.Open(t, 0)
 	memory := hostMemory(t, d, 4096)
-	s, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(d.NewStream())(t)
 	defer s.Close()
 	for typ, code := range map[collective.Type][2]uint8{
 		collective.F32: {2, 32}, collective.F16: {2, 16}, collective.F64: {2, 64}, collective.BF16: {4, 16}, collective.I32: {0, 32},
@@ -126,10 +120,7 @@ func TestTakeReadOnly(t *testing.T) {
 	m := makeTensor(t, dlpacktest.Tensor{Versioned: true, Flags: 1, Data: uintptr(hostMemory(t, d, 64).Ptr()), Code: 2, Bits: 32, Shape: []int64{3}})
 	_, err := dlpack.Take(d, m.Pointer(), dlpack.Options{Versioned: true})
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the tensor is read-only")
-	tensor, err := dlpack.Take(d, m.Pointer(), dlpack.Options{Versioned: true, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tensor := testerr.Must(dlpack.Take(d, m.Pointer(), dlpack.Options{Versioned: true, ReadOnly: true}))(t)
 	if err := tensor.Close(); err != nil {
 		t.Error(err)
 	}
@@ -144,16 +135,10 @@ func TestTakeDeviceMemory(t *testing.T) {
 	d := testdev.Open(t, 0)
 	var number int32
 	fmt.Sscanf(d.String(), "cuda:%d", &number)
-	b, err := gpu.Upload(d, []float32{1, 2, 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(gpu.Upload(d, []float32{1, 2, 3}))(t)
 	defer b.Close()
 	about := dlpacktest.Tensor{Kind: 2, Number: number, Data: uintptr(b.Ptr()), Code: 2, Bits: 32, Shape: []int64{3}}
-	tensor, err := dlpack.Take(d, makeTensor(t, about).Pointer(), dlpack.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tensor := testerr.Must(dlpack.Take(d, makeTensor(t, about).Pointer(), dlpack.Options{}))(t)
 	got := make([]float32, 3)
 	if err := gpu.CopyOut(got, tensor.Buffer); err != nil {
 		t.Error(err)
@@ -211,10 +196,7 @@ func TestTakeRefuses(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "consumed")
 	_, err = dlpack.Take(nil, 1, dlpack.Options{})
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the device is nil")
-	closed, err := gpu.Open(d.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := testerr.Must(gpu.Open(d.String()))(t)
 	closed.Close()
 	_, err = dlpack.Take(closed, makeTensor(t, good).Pointer(), dlpack.Options{Versioned: true})
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")

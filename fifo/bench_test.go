@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // drain pops total triggers as a proxy does, from a thread of its own, and
@@ -75,10 +76,7 @@ func (t *bench) rate(b *testing.B, count int, launch func()) {
 		b.Fatal("triggers are missing")
 	}
 	t.wait(b)
-	took, err := end.Since(start)
-	if err != nil {
-		b.Fatal(err)
-	}
+	took := testerr.Must(end.Since(start))(b)
 	b.ReportMetric(float64(count)/took.Seconds()/1e6, "Mtriggers/s")
 }
 
@@ -114,10 +112,7 @@ func BenchmarkPushSync(b *testing.B) {
 				b.Fatal("triggers are missing")
 			}
 			t.wait(b)
-			took, err := end.Since(start)
-			if err != nil {
-				b.Fatal(err)
-			}
+			took := testerr.Must(end.Since(start))(b)
 			report(b, read[uint32](b, times, n), took)
 		})
 	}
@@ -141,16 +136,11 @@ func report(b *testing.B, ticks []uint32, took time.Duration) {
 }
 
 func event(b *testing.B, t *bench) *gpu.Event {
-	e, err := t.dev.NewEvent()
-	if err != nil {
-		b.Fatal(err)
-	}
+	e := testerr.Must(t.dev.NewEvent())(b)
 	b.Cleanup(func() { e.Close() })
 	return e
 }
 
 func record(b *testing.B, t *bench, e *gpu.Event) {
-	if err := t.stream.Record(e); err != nil {
-		b.Fatal(err)
-	}
+	testerr.Check(b, t.stream.Record(e))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed push_test.cu
@@ -28,10 +29,7 @@ func image(t testing.TB, d *gpu.Device) []byte {
 	if image, ok := images.Load(arch); ok {
 		return image.([]byte)
 	}
-	image, err := devicecode.Compile(t.Context(), arch, "push_test.cu", source, devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := testerr.Must(devicecode.Compile(t.Context(), arch, "push_test.cu", source, devicecode.Options{}))(t)
 	images.Store(arch, image)
 	return image
 }
@@ -48,17 +46,10 @@ type bench struct {
 func newBench(t testing.TB, size int, timeout time.Duration) *bench {
 	t.Helper()
 	b := &bench{dev: testdev.Open(t, 0)}
-	var err error
-	if b.module, err = b.dev.LoadModule(image(t, b.dev)); err != nil {
-		t.Fatal(err)
-	}
+	b.module = testerr.Must(b.dev.LoadModule(image(t, b.dev)))(t)
 	t.Cleanup(func() { b.module.Close() })
-	if b.stream, err = b.dev.NewStream(); err != nil {
-		t.Fatal(err)
-	}
-	if b.status, err = b.dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))); err != nil {
-		t.Fatal(err)
-	}
+	b.stream = testerr.Must(b.dev.NewStream())(t)
+	b.status = testerr.Must(b.dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))))(t)
 	t.Cleanup(func() { b.status.Close() })
 	b.ring = b.newRing(t, fifo.Options{Size: size, Watch: devicecode.Watch{Status: b.status.Ptr(), Timeout: uint64(timeout)}})
 	// Before the memory goes, kernels end.
@@ -74,10 +65,7 @@ func newBench(t testing.TB, size int, timeout time.Duration) *bench {
 
 func (b *bench) newRing(t testing.TB, o fifo.Options) *fifo.Ring {
 	t.Helper()
-	ring, err := fifo.New(b.dev, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := testerr.Must(fifo.New(b.dev, o))(t)
 	t.Cleanup(func() { ring.Close() })
 	return ring
 }
@@ -89,22 +77,14 @@ func (b *bench) words() *layout.GroupStatus {
 // launch starts a kernel.
 func (b *bench) launch(t testing.TB, kernel string, grid, block int, args ...any) {
 	t.Helper()
-	k, err := b.module.Kernel(kernel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Launch(b.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: grid}, Block: gpu.Dim3{X: block}}, args...); err != nil {
-		t.Fatal(err)
-	}
+	k := testerr.Must(b.module.Kernel(kernel))(t)
+	testerr.Check(t, k.Launch(b.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: grid}, Block: gpu.Dim3{X: block}}, args...))
 }
 
 // output returns zeroed device memory for n values.
 func output[T any](t testing.TB, b *bench, n int) *gpu.Buffer {
 	t.Helper()
-	buf, err := gpu.Upload(b.dev, make([]T, n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := testerr.Must(gpu.Upload(b.dev, make([]T, n)))(t)
 	t.Cleanup(func() { buf.Close() })
 	return buf
 }
@@ -112,9 +92,7 @@ func output[T any](t testing.TB, b *bench, n int) *gpu.Buffer {
 func read[T any](t testing.TB, buf *gpu.Buffer, n int) []T {
 	t.Helper()
 	values := make([]T, n)
-	if err := gpu.CopyOut(values, buf); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyOut(values, buf))
 	return values
 }
 
@@ -123,7 +101,5 @@ func (b *bench) wait(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if err := b.stream.Synchronize(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.stream.Synchronize(ctx))
 }

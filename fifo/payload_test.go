@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestPayload checks every byte that threads push along, of all sizes and places, in
@@ -80,9 +81,7 @@ func receive(t *testing.T, ring *fifo.Ring, producers, count int) {
 				}
 			}
 		}
-		if err := ring.Pop(n); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, ring.Pop(n))
 		left -= n
 	}
 }
@@ -118,17 +117,13 @@ func TestNoPayload(t *testing.T) {
 					t.Fatal("no trigger")
 				}
 			}
-			if err := ring.Pop(1); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, ring.Pop(1))
 			trigger := fifo.Trigger{B: 3, C: most}
 			c.change(&trigger)
 			if bytes, ok := ring.Payload(1+c.away, trigger); ok != c.ok || ok && len(bytes) != most {
 				t.Errorf("%+v has %d bytes, %v", trigger, len(bytes), ok)
 			}
-			if err := ring.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, ring.Close())
 			if _, ok := ring.Payload(1, fifo.Trigger{C: 1}); ok {
 				t.Error("a closed ring has bytes")
 			}

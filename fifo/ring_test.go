@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // patience bounds how long a test polls for the next trigger.
@@ -115,9 +116,7 @@ func consume(t *testing.T, b *bench, producers int, start, count uint64) []uint6
 			last[p] = start + got + uint64(i)
 		}
 		got += uint64(n)
-		if err := b.ring.Pop(n); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, b.ring.Pop(n))
 		if b.ring.Popped() != start+got {
 			t.Fatalf("popped %d from %d on, the ring counts %d", got, start, b.ring.Popped())
 		}
@@ -130,10 +129,7 @@ func consume(t *testing.T, b *bench, producers int, start, count uint64) []uint6
 func TestPushPublishes(t *testing.T) {
 	b := newBench(t, 8, patience)
 	const grid, block, count = 4, 8, 50
-	data, err := b.dev.AllocHost(grid * block * 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(b.dev.AllocHost(grid * block * 8))(t)
 	t.Cleanup(func() { data.Close() })
 	results := output[uint32](t, b, grid*block)
 	b.launch(t, "publish", grid, block, b.ring.Handle(), data, uint64(count), results)
@@ -150,16 +146,12 @@ func TestPushPublishes(t *testing.T) {
 		}
 		deadline = time.Now().Add(patience)
 		got++
-		if err := gpu.CopyOut(seen, data); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyOut(seen, data))
 		// The thread waits in sync, so no later push has changed the value.
 		if seen[trigger.A] != trigger.B {
 			t.Fatalf("thread %d pushed %d and the host reads %d", trigger.A, trigger.B, seen[trigger.A])
 		}
-		if err := b.ring.Pop(1); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, b.ring.Pop(1))
 	}
 	b.wait(t)
 	for p, r := range read[uint32](t, results, grid*block) {
@@ -258,9 +250,7 @@ func TestWords(t *testing.T) {
 	if ring.Len() != 0 {
 		t.Error("a word is taken for a trigger")
 	}
-	if err := ring.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ring.Close())
 	if err := ring.Close(); err != nil {
 		t.Fatalf("closing twice: %v", err)
 	}
@@ -273,9 +263,7 @@ func TestPollAllocatesNothing(t *testing.T) {
 		if _, ok := b.ring.Poll(); !ok {
 			t.Fatal("no trigger")
 		}
-		if err := b.ring.Pop(1); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, b.ring.Pop(1))
 	}); n != 0 {
 		t.Errorf("%v allocations a trigger", n)
 	}

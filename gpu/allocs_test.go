@@ -6,6 +6,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/signature"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // A backend that does nothing, so that only package gpu itself is measured.
@@ -54,9 +55,7 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 	args := []any{Ptr(0x1234), uint32(5), 6, handle{Pointer: 7, Rank: 8}}
 	cfg := Blocks(2, 64)
 	launch := func() {
-		if err := k.Launch(s, cfg, args...); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, k.Launch(s, cfg, args...))
 	}
 	launch()
 	if err := k.Launch(s, cfg, uint64(0x1234), uint32(5), 6, handle{}); err == nil {

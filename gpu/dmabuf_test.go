@@ -8,26 +8,19 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestDMABuf(t *testing.T) {
 	d := testdev.Open(t, 0)
 	pinned, err := d.AllocHost(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer pinned.Close()
 	if _, _, err := pinned.Internal().DMABuf(); !errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Errorf("pinned memory: %v", err)
 	}
-	whole, err := gpu.Upload(d, make([]byte, 1<<16))
-	if err != nil {
-		t.Fatal(err)
-	}
-	part, err := whole.Slice(5000, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := testerr.Must(gpu.Upload(d, make([]byte, 1<<16)))(t)
+	part := testerr.Must(whole.Slice(5000, 100))(t)
 	file, offset, err := part.Internal().DMABuf()
 	switch {
 	case err == nil:
@@ -38,10 +31,7 @@ func TestDMABuf(t *testing.T) {
 	case !errors.Is(err, mscclgo.ErrUnsupported):
 		t.Error(err)
 	}
-	empty, err := whole.Slice(0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	empty := testerr.Must(whole.Slice(0, 0))(t)
 	if _, _, err := empty.Internal().DMABuf(); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no memory: %v", err)
 	}

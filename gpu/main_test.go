@@ -51,9 +51,7 @@ func must[T interface{ Close() error }](t testing.TB) func(v T, err error) T {
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 }
 
 func alloc(t testing.TB, d *gpu.Device, size uint64) *gpu.Buffer {

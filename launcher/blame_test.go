@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -102,9 +103,7 @@ func lateRank() {
 // notice that end before the first one.
 func TestLateReport(t *testing.T) {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	var out bytes.Buffer
 	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=late"}, Stdout: &out, Stderr: &out})
 	var e *mscclgo.Error
@@ -117,9 +116,7 @@ func TestLateReport(t *testing.T) {
 // processes fail for what ended their second.
 func TestCulpritAgain(t *testing.T) {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	var out bytes.Buffer
 	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=again"}, Stdout: &out, Stderr: &out})
 	var e *mscclgo.Error
@@ -132,9 +129,7 @@ func TestCulpritAgain(t *testing.T) {
 // the rendezvous, for which the others fail.
 func TestCulpritEndsWell(t *testing.T) {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	var out bytes.Buffer
 	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=leaves"}, Stdout: &out, Stderr: &out})
 	var e *mscclgo.Error
@@ -149,9 +144,7 @@ func TestCulprit(t *testing.T) {
 	for who, culprit := range map[string]int{"peer": 2, "itself": 1} {
 		t.Run(who, func(t *testing.T) {
 			exe, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 			var out bytes.Buffer
 			code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Args: []string{who},
 				Env: []string{roleVariable + "=blame"}, Stdout: &out, Stderr: &out})

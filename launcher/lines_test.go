@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestLines(t *testing.T) {
@@ -35,9 +37,7 @@ func TestLines(t *testing.T) {
 				t.Fatalf("%s: Write = %d, %v", c.name, n, err)
 			}
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, l.Close())
 		if diff := cmp.Diff(c.want, out.String()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
@@ -64,9 +64,7 @@ func TestLinesOfRanksDoNotMix(t *testing.T) {
 	// Each rank writes its lines in two pieces, with time for others between.
 	_, out, err := shell(t, 12, `for i in 1 2 3 4 5; do printf "begin $RANK "; sleep 0.01; echo "end $RANK"; done; printf last`,
 		func(o *Options) { o.Prefix = true })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	want, got := map[string]int{}, map[string]int{}
 	for r := range 12 {
 		want[fmt.Sprintf("[%2d] begin %d end %d", r, r, r)] = 5

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // roleVariable makes this test binary another program, for tests in which the
@@ -105,10 +106,7 @@ func start(t *testing.T, role string, args ...string) (cmd *exec.Cmd, output *bu
 // program is a command that is this binary in a role.
 func program(t *testing.T, role string, args ...string) *exec.Cmd {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := testerr.Must(os.Executable())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, exe, args...)
@@ -119,14 +117,9 @@ func program(t *testing.T, role string, args ...string) *exec.Cmd {
 // run starts cmd and returns all that it will print.
 func run(t *testing.T, cmd *exec.Cmd) (output *bufio.Reader) {
 	t.Helper()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testerr.Must(cmd.StdoutPipe())(t)
 	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, cmd.Start())
 	return bufio.NewReader(out)
 }
 
@@ -135,10 +128,7 @@ func pids(t *testing.T, output *bufio.Reader) []string {
 	t.Helper()
 	var pids []string
 	for range 4 {
-		line, err := output.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := testerr.Must(output.ReadString('\n'))(t)
 		pids = append(pids, strings.Fields(line)[1])
 	}
 	return pids
@@ -216,10 +206,7 @@ func TestRankThatDoesNotConnect(t *testing.T) {
 func TestSelf(t *testing.T) {
 	for _, want := range []int{0, 5} {
 		cmd, output := start(t, "self", strconv.Itoa(want), "a b")
-		text, err := io.ReadAll(output)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testerr.Must(io.ReadAll(output))(t)
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != want {
 			t.Errorf("Self exited with %d, want %d: %s", code, want, text)

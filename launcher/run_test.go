@@ -16,6 +16,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // shell runs ranks of a shell script and fails the test if that takes long.
@@ -123,10 +124,7 @@ func TestGrandchildrenEnd(t *testing.T) {
 		until [ -e ` + dir + `/pid ]; do sleep 0.02; done; exit 1`
 	_, _, err := shell(t, 2, script)
 	failure(t, err, 1)
-	pid, err := os.ReadFile(dir + "/pid")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := testerr.Must(os.ReadFile(dir + "/pid"))(t)
 	waitGone(t, strings.TrimSpace(string(pid)))
 }
 
@@ -178,9 +176,7 @@ func TestContextEnds(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	notExecutable := t.TempDir() + "/file"
-	if err := os.WriteFile(notExecutable, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(notExecutable, nil, 0o600))
 	for _, c := range []struct {
 		name string
 		o    Options
@@ -202,9 +198,7 @@ func TestBadOptions(t *testing.T) {
 
 func TestProgramThatCannotStart(t *testing.T) {
 	file := t.TempDir() + "/garbage"
-	if err := os.WriteFile(file, []byte("no program"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, []byte("no program"), 0o700))
 	code, err := Run(t.Context(), Options{Ranks: 2, Program: file})
 	if code != 126 || !errors.Is(err, mscclgo.ErrSystem) || !errors.Is(err, syscall.ENOEXEC) {
 		t.Errorf("Run = %d, %v", code, err)
@@ -231,13 +225,8 @@ func TestStdin(t *testing.T) {
 func inputFile(t *testing.T, content string) *os.File {
 	t.Helper()
 	name := t.TempDir() + "/input"
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(name, []byte(content), 0o600))
+	f := testerr.Must(os.Open(name))(t)
 	t.Cleanup(func() { f.Close() })
 	return f
 }

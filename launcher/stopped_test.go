@@ -17,16 +17,14 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/procfs"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestRankStoppedAtItsStart checks that the others do not wait until their time is up for a
 // rank that is stopped before it comes to the rendezvous, and that the launcher names it. It
 // is the process that the launcher started, or one for which a shell waits.
 func TestRankStoppedAtItsStart(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := testerr.Must(os.Executable())(t)
 	for name, program := range map[string][]string{"itself": {exe}, "in a shell": {"/bin/sh", "-c", `trap "" TERM; "$0" "$1"; exit $?`, exe}} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -50,15 +48,10 @@ func TestRankStoppedAtItsStart(t *testing.T) {
 // goes on when the rank does. An hour between two looks, in which the launcher was stopped too, counts as nothing.
 func TestLastRankStopped(t *testing.T) {
 	var log bytes.Buffer
-	meet, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	meet := testerr.Must(bootstrap.NewRendezvous("127.0.0.1:0", nil))(t)
 	defer meet.Close()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "kill -STOP $$; exec sleep 60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, cmd.Start())
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	for !procfs.Stopped(cmd.Process.Pid) {
@@ -121,10 +114,7 @@ func (c *continuing) Write(line []byte) (int, error) {
 func TestInterruptStopped(t *testing.T) {
 	cmd, output := start(t, "launch", `echo $$; kill -STOP $$; exec sleep 60`)
 	for _, text := range pids(t, output) {
-		pid, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pid := testerr.Must(strconv.Atoi(text))(t)
 		for !procfs.Stopped(pid) {
 			time.Sleep(time.Millisecond)
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // terminal opens a pseudoterminal: what is written to keys is typed at tty.
@@ -20,13 +22,8 @@ func terminal(t *testing.T) (keys, tty *os.File) {
 		t.Skipf("no pseudoterminals here: %v", err)
 	}
 	t.Cleanup(func() { keys.Close() })
-	if err := unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0))
+	number := testerr.Must(unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN))(t)
 	tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("no pseudoterminals here: %v", err)
@@ -66,10 +63,7 @@ func TestBackground(t *testing.T) {
 	cmd.Args = []string{"sh", "-m", "-c", `"$@" & wait $!`, "sh", cmd.Path, cmd.Args[1]}
 	cmd.Path = "/bin/sh"
 	output := run(t, at(tty, cmd))
-	text, err := io.ReadAll(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(io.ReadAll(output))(t)
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 0 || !strings.Contains(string(text), "[0] end of input\n") {
 		t.Errorf("the launcher exited with %d and printed %q", code, text)

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // built is the folder of programs.
@@ -37,8 +39,6 @@ func programs(t *testing.T) string {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command")
 	}
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, build())
 	return built
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const module = "github.com/mscclgo/mscclgo"
@@ -23,10 +25,7 @@ const module = "github.com/mscclgo/mscclgo"
 // sources returns the files of each sample without its tests, by the sample's name.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
-	files, err := filepath.Glob("*/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testerr.Must(filepath.Glob("*/*"))(t)
 	byName := map[string][]string{}
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {
@@ -46,15 +45,9 @@ func TestPublic(t *testing.T) {
 			if !strings.HasSuffix(file, ".go") {
 				continue
 			}
-			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
+			parsed := testerr.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly))(t)
 			for _, spec := range parsed.Imports {
-				path, err := strconv.Unquote(spec.Path.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				path := testerr.Must(strconv.Unquote(spec.Path.Value))(t)
 				if strings.Contains(path+"/", "/internal/") {
 					t.Errorf("%s imports %s", file, path)
 				}
@@ -69,10 +62,7 @@ func TestHelloLines(t *testing.T) {
 	const most = 90
 	lines := 0
 	for _, file := range sources(t)["hello"] {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testerr.Must(os.ReadFile(file))(t)
 		lines += bytes.Count(text, []byte("\n"))
 	}
 	if lines == 0 || lines > most {
@@ -93,10 +83,7 @@ func newUser(t *testing.T) *user {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command")
 	}
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := testerr.Must(filepath.Abs(".."))(t)
 	u := &user{t, t.TempDir()}
 	u.write("go.mod", []byte("module example.com/user\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n"))
 	return u

@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed bench_test.cu
@@ -34,15 +35,10 @@ func roundTrips(b *testing.B, way string, put bool) {
 		kernels[i], took[i] = benchKernel(b, p[i].dev, way)
 	}
 	for i := range p {
-		err := kernels[i].Launch(p[i].stream, gpu.Blocks(1, 1), p[i].end.Handle(), uint32(1-i), uint32(b.N), put, p[i].peer.Ptr()+dataOffset, took[i])
-		if err != nil {
-			b.Fatal(err)
-		}
+		testerr.Check(b, kernels[i].Launch(p[i].stream, gpu.Blocks(1, 1), p[i].end.Handle(), uint32(1-i), uint32(b.N), put, p[i].peer.Ptr()+dataOffset, took[i]))
 	}
 	for i := range p {
-		if err := p[i].stream.Synchronize(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		testerr.Check(b, p[i].stream.Synchronize(b.Context()))
 	}
 	reportEach(b, took[0])
 }
@@ -67,9 +63,7 @@ func BenchmarkFence(b *testing.B) {
 func fences(b *testing.B, memory string, kind, pause, scope uint32) {
 	must := func(err error) {
 		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
+		testerr.Check(b, err)
 	}
 	dev := testdev.Open(b, 0)
 	var word *gpu.Buffer
@@ -98,18 +92,9 @@ func fences(b *testing.B, memory string, kind, pause, scope uint32) {
 // benchKernel returns a kernel, and memory for what it took.
 func benchKernel(b *testing.B, dev *gpu.Device, name string) (*gpu.Kernel, *gpu.Buffer) {
 	b.Helper()
-	module, err := devicecode.Load(b.Context(), dev, "bench_test.cu", benchKernels, devicecode.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	kernel, err := module.Kernel(name)
-	if err != nil {
-		b.Fatal(err)
-	}
-	took, err := gpu.Upload(dev, make([]uint64, 2))
-	if err != nil {
-		b.Fatal(err)
-	}
+	module := testerr.Must(devicecode.Load(b.Context(), dev, "bench_test.cu", benchKernels, devicecode.Options{}))(b)
+	kernel := testerr.Must(module.Kernel(name))(b)
+	took := testerr.Must(gpu.Upload(dev, make([]uint64, 2)))(b)
 	return kernel, took
 }
 
@@ -117,8 +102,6 @@ func benchKernel(b *testing.B, dev *gpu.Device, name string) (*gpu.Kernel, *gpu.
 func reportEach(b *testing.B, took *gpu.Buffer) {
 	b.Helper()
 	var nanoseconds [1]uint64
-	if err := gpu.CopyOut(nanoseconds[:], took); err != nil {
-		b.Fatal(err)
-	}
+	testerr.Check(b, gpu.CopyOut(nanoseconds[:], took))
 	b.ReportMetric(float64(nanoseconds[0])/float64(b.N)/1000, "us/round")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
@@ -42,9 +43,7 @@ func newPlayers(t testing.TB, timeouts [2]time.Duration) [2]*player {
 	var p [2]*player
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 	}
 	for i := range p {
 		p[i] = &player{dev: testdev.Open(t, i)}
@@ -84,21 +83,15 @@ func (p *player) launch(t testing.TB, name string, args ...any) {
 	if err == nil {
 		err = k.Launch(p.stream, gpu.Blocks(1, 1), append(append([]any{p.end.Handle()}, args...), p.results)...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 }
 
 // want waits for the kernel and checks its results.
 func (p *player) want(t testing.TB, results ...uint32) {
 	t.Helper()
-	if err := p.stream.Synchronize(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.stream.Synchronize(t.Context()))
 	got := make([]uint32, len(results))
-	if err := gpu.CopyOut(got, p.results); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyOut(got, p.results))
 	testcmp.Equal(t, fmt.Sprintf("the results of %v", p.dev), got, results)
 }
 
@@ -134,9 +127,7 @@ func TestDevice2DeviceCounts(t *testing.T) {
 					if err == nil {
 						err = gpu.CopyIn(at, []uint64{start})
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					testerr.Check(t, err)
 				}
 			}
 			for i := range p {
@@ -159,13 +150,9 @@ func TestDevice2DeviceWaitEnds(t *testing.T) {
 	for i := range p {
 		p[i].launch(t, "volley", 0, 1, p[i].peer.Ptr()+dataOffset, p[i].memory.Ptr()+dataOffset)
 	}
-	if err := p[0].stream.Synchronize(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p[0].stream.Synchronize(t.Context()))
 	var status [1]layout.GroupStatus
-	if err := gpu.CopyOut(status[:], p[0].status); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyOut(status[:], p[0].status))
 	if channel, peer, failed := layout.ParseFailedWait(status[0].FirstFailed); channel != 7 || peer != 1 || !failed {
 		t.Errorf("reported channel %d and peer %d, %v; want 7 and 1", channel, peer, failed)
 	}
@@ -177,13 +164,8 @@ func TestDevice2DeviceWaitEnds(t *testing.T) {
 func TestWrongDeviceEnds(t *testing.T) {
 	d, other := testdev.Open(t, 0), testdev.Open(t, 0)
 	memory := func(d *gpu.Device, offset, n uint64) *gpu.Buffer {
-		b, err := gpu.Upload(d, make([]byte, 1024))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b, err = b.Slice(offset, n); err != nil {
-			t.Fatal(err)
-		}
+		b := testerr.Must(gpu.Upload(d, make([]byte, 1024)))(t)
+		b = testerr.Must(b.Slice(offset, n))(t)
 		return b
 	}
 	good := memory(d, 64, semaphore.Device2DeviceBytes)
@@ -204,9 +186,7 @@ func TestWrongDeviceEnds(t *testing.T) {
 	if err == nil {
 		err = closed.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	if _, err := semaphore.NewDevice2Device(closed, good, watch); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("closed memory: %v", err)
 	}
@@ -215,10 +195,7 @@ func TestWrongDeviceEnds(t *testing.T) {
 // newWatch returns a watch that ends waits of a device.
 func newWatch(t testing.TB, d *gpu.Device) devicecode.Watch {
 	t.Helper()
-	status, err := d.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := testerr.Must(d.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))))(t)
 	t.Cleanup(func() { status.Close() })
 	return devicecode.Watch{Status: status.Ptr(), Timeout: uint64(patience)}
 }
@@ -227,10 +204,7 @@ func newWatch(t testing.TB, d *gpu.Device) devicecode.Watch {
 func TestWrongWatch(t *testing.T) {
 	s := newSides(t)[0]
 	d := s.reg.Device()
-	words, err := d.Alloc(semaphore.Device2DeviceBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	words := testerr.Must(d.Alloc(semaphore.Device2DeviceBytes))(t)
 	good := newWatch(t, d)
 	for _, c := range []struct {
 		name  string

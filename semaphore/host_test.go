@@ -35,45 +35,21 @@ func newMortalSides(t *testing.T, failed <-chan struct{}) [2]*side {
 	var sides [2]*side
 	for i := range sides {
 		s := &side{}
-		var err error
-		s.reg, err = registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, i), Timeout: patience, Failed: failed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.reg = testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, i), Timeout: patience, Failed: failed}))(t)
 		t.Cleanup(func() { s.reg.Close() })
-		if s.buf, err = gpu.Upload(s.reg.Device(), make([]byte, 4096)); err != nil {
-			t.Fatal(err)
-		}
+		s.buf = testerr.Must(gpu.Upload(s.reg.Device(), make([]byte, 4096)))(t)
 		t.Cleanup(func() { s.buf.Close() })
 		sides[i] = s
 	}
 	for i, s := range sides {
 		other := sides[1-i]
-		m, err := other.reg.Register(other.buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := m.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.peer, err = s.reg.Import(t.Context(), data); err != nil {
-			t.Fatal(err)
-		}
-		mine, err := cudaipc.NewEndpoint(s.reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		theirs, err := cudaipc.NewEndpoint(other.reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if data, err = theirs.MarshalBinary(); err != nil {
-			t.Fatal(err)
-		}
-		if s.conn, err = mine.Connect(t.Context(), data); err != nil {
-			t.Fatal(err)
-		}
+		m := testerr.Must(other.reg.Register(other.buf))(t)
+		data := testerr.Must(m.MarshalBinary())(t)
+		s.peer = testerr.Must(s.reg.Import(t.Context(), data))(t)
+		mine := testerr.Must(cudaipc.NewEndpoint(s.reg))(t)
+		theirs := testerr.Must(cudaipc.NewEndpoint(other.reg))(t)
+		data = testerr.Must(theirs.MarshalBinary())(t)
+		s.conn = testerr.Must(mine.Connect(t.Context(), data))(t)
 		t.Cleanup(func() { s.conn.Close() })
 	}
 	return sides
@@ -84,13 +60,8 @@ func hosts(t *testing.T, sides [2]*side, offset uint64) [2]*semaphore.Host2Host 
 	t.Helper()
 	var ends [2]*semaphore.Host2Host
 	for i, s := range sides {
-		word, err := s.buf.Slice(offset, semaphore.Host2HostBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ends[i], err = semaphore.NewHost2Host(s.conn, word, s.peer, offset); err != nil {
-			t.Fatal(err)
-		}
+		word := testerr.Must(s.buf.Slice(offset, semaphore.Host2HostBytes))(t)
+		ends[i] = testerr.Must(semaphore.NewHost2Host(s.conn, word, s.peer, offset))(t)
 	}
 	return ends
 }
@@ -161,9 +132,7 @@ func TestHost2HostCountsSignals(t *testing.T) {
 		}()
 	}
 	for range signals + 1 {
-		if err := ends[1].Signal(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, ends[1].Signal())
 	}
 	for range 4 {
 		<-done
@@ -191,9 +160,7 @@ func TestHost2HostWaitEnds(t *testing.T) {
 	if err := ends[0].Wait(ended); !errors.Is(err, mscclgo.ErrAborted) {
 		t.Errorf("a wait with a cancelled context returned %v", err)
 	}
-	if err := ends[1].Signal(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ends[1].Signal())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := ends[0].Wait(ctx); err != nil {
@@ -208,9 +175,7 @@ func TestHost2HostGroupFails(t *testing.T) {
 	failed := make(chan struct{})
 	sides := newMortalSides(t, failed)
 	ends := hosts(t, sides, 64)
-	if err := errors.Join(ends[0].Signal(), sides[0].conn.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(ends[0].Signal(), sides[0].conn.Flush(t.Context())))
 	waits := make(chan error, 2)
 	for range 2 {
 		go func() { waits <- ends[1].Wait(t.Context()) }()
@@ -230,16 +195,10 @@ func TestHost2HostGroupFails(t *testing.T) {
 func TestWrongHostEnds(t *testing.T) {
 	sides := newSides(t)
 	s := sides[0]
-	own, err := s.peer.Registry().Register(s.buf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := testerr.Must(s.peer.Registry().Register(s.buf))(t)
 	watch := newWatch(t, s.reg.Device())
 	word := func(offset, n uint64) *gpu.Buffer {
-		b, err := s.buf.Slice(offset, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testerr.Must(s.buf.Slice(offset, n))(t)
 		return b
 	}
 	for _, c := range []struct {

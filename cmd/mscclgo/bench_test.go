@@ -14,6 +14,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -34,10 +35,7 @@ func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {
 // mscclgoOn is mscclgo with the variable MSCCLGO_DEVICE as given.
 func mscclgoOn(t *testing.T, kind string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), testproc.MainEnv+"=1", "MSCCLGO_DEVICE="+kind)
 	var out, errs bytes.Buffer
@@ -59,10 +57,7 @@ func TestBench(t *testing.T) {
 	if strings.Count(stdout, "# ") != 4 || strings.Count(stdout, " f32 ") != 8 || strings.Contains(stdout, "all-gather") {
 		t.Errorf("standard output:\n%s", stdout)
 	}
-	text, err := os.ReadFile(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile(lines))(t)
 	count := 0
 	for line := range strings.Lines(string(text)) {
 		var r struct {
@@ -78,10 +73,7 @@ func TestBench(t *testing.T) {
 	if count != 8 {
 		t.Errorf("%d lines of JSON", count)
 	}
-	drawn, err := os.ReadFile(plot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	drawn := testerr.Must(os.ReadFile(plot))(t)
 	var svg struct {
 		Rows []struct{} `xml:"g"`
 	}
@@ -101,16 +93,11 @@ func TestBenchSMs(t *testing.T) {
 	if strings.Count(stdout, "at most 1 blocks") != 1 || strings.Count(stdout, "at most 3 blocks") != 1 || strings.Count(stdout, " f32 ") != 4 {
 		t.Errorf("standard output:\n%s", stdout)
 	}
-	text, err := os.ReadFile(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile(lines))(t)
 	var grids [][2]int
 	for line := range strings.Lines(string(text)) {
 		var r struct{ SMs, Grid int }
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, json.Unmarshal([]byte(line), &r))
 		grids = append(grids, [2]int{r.SMs, r.Grid})
 	}
 	if diff := cmp.Diff([][2]int{{1, 1}, {1, 1}, {3, 1}, {3, 3}}, grids); diff != "" {
@@ -134,10 +121,7 @@ func TestBenchTune(t *testing.T) {
 	if err != nil || len(tuning.Rules) == 0 || tuning.Rules[0].Ranks != 2 || tuning.Rules[0].Kind != collective.SendReceive {
 		t.Fatalf("%v: %+v", err, tuning)
 	}
-	text, err := os.ReadFile(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile(lines))(t)
 	for _, name := range collective.SendReceive.Algorithms() {
 		if !strings.Contains(string(text), `{"stage":"tune","collective":"send-receive","ranks":2,`) || !strings.Contains(string(text), `"algorithm":"`+name+`"`) {
 			t.Errorf("%s was not measured:\n%s", name, text)
@@ -156,10 +140,7 @@ func TestBenchPrimitives(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v, standard error %q", err, stderr)
 	}
-	text, err := os.ReadFile(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile(lines))(t)
 	for _, name := range []string{
 		"semaphore", "relaxed semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync",
 		"plain copy, ", "pipes, ", "pipes by ports, ", " blocks, slots of ", " blocks, zero copy",
@@ -312,9 +293,7 @@ func TestBenchFiles(t *testing.T) {
 // TestBenchFails has an error that only the ranks find. It leaves an older file as it is.
 func TestBenchFails(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "results")
-	if err := os.WriteFile(lines, []byte("older"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(lines, []byte("older"), 0o666))
 	_, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-json", lines, "-compare", "nccl", "-nccl", "/nonexistent.so", "allreduce")...)
 	if err == nil || !strings.Contains(stderr, "/nonexistent.so") {
 		t.Errorf("%v, standard error %q", err, stderr)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // sources writes files to a folder and goes there.
@@ -20,9 +21,7 @@ func sources(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	t.Chdir(dir)
 	t.Setenv("MSCCLGO_CACHE", t.TempDir())
@@ -41,20 +40,11 @@ func TestCompile(t *testing.T) {
 		if code, stdout, stderr := try(strings.Fields(args)...); code != exitOK || stdout+stderr != "" {
 			t.Fatalf("%s: code %d, %q, %q", args, code, stdout, stderr)
 		}
-		device, err := gpu.Open("emu:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		device := testerr.Must(gpu.Open("emu:0"))(t)
 		defer device.Close()
-		module, err := devicecode.LoadBundle(device, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		module := testerr.Must(devicecode.LoadBundle(device, file))(t)
 		defer module.Close()
-		kernel, err := module.Kernel("scale")
-		if err != nil {
-			t.Fatal(err)
-		}
+		kernel := testerr.Must(module.Kernel("scale"))(t)
 		if p := kernel.Internal().Params(); len(p) != 1 || p[0].Name != "v" || p[0].Type.Name != "float*" || p[0].Size != 8 {
 			t.Errorf("the parameters are %+v", p)
 		}
@@ -67,13 +57,9 @@ func TestCompile(t *testing.T) {
 // TestCompileInto writes to what must not be replaced by a file.
 func TestCompileInto(t *testing.T) {
 	sources(t, map[string]string{"k.cu": "extern \"C\" __global__ void k() {}\n", "file": "old"})
-	if err := errors.Join(unix.Mkfifo("pipe", 0o600), os.Symlink("file", "link")); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(unix.Mkfifo("pipe", 0o600), os.Symlink("file", "link")))
 	pipe, err := os.OpenFile("pipe", os.O_RDWR, 0) // whose buffer has room for a bundle
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer pipe.Close()
 	for name, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink} {
 		if code, _, stderr := try("compile", "-o", name, "k.cu"); code != exitOK {
@@ -83,10 +69,7 @@ func TestCompileInto(t *testing.T) {
 			t.Fatalf("%s: %v, %v", name, info, err)
 		}
 	}
-	want, err := os.ReadFile("file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testerr.Must(os.ReadFile("file"))(t)
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(pipe, got); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the pipe has another bundle than the file of %d bytes: %v", len(want), err)

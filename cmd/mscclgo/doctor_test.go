@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/doctor"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestDoctor examines this machine, whose emulated devices work.
@@ -63,9 +64,7 @@ func TestDoctorFinds(t *testing.T) {
 // TestDoctorInGroup runs the doctor as the ranks of a group that the user has started.
 func TestDoctorInGroup(t *testing.T) {
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	stdout, stderr, err := mscclgo(t, "run", "-n", "3", "-prefix=false", "--", program, "doctor")
 	if err != nil || !strings.Contains(stdout, "3 ranks on 1 host wrote 64 KiB to each other") {
 		t.Errorf("%v\n%s%s", err, stdout, stderr)

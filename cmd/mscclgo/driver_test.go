@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // library puts a shared library of C, or an empty file, before the system's libraries, for the processes that the
@@ -16,9 +18,7 @@ func library(t *testing.T, name, source string) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, name)
 	if source == "" {
-		if err := os.WriteFile(file, nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(file, nil, 0o700))
 	} else {
 		c := exec.Command("gcc", "-shared", "-fPIC", "-o", file, "-x", "c", "-")
 		c.Stdin = strings.NewReader(source)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/internal/signature"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // genSource has kernels with parameters of all kinds; each adds them up.
@@ -151,9 +152,7 @@ func TestGen(t *testing.T) {
 		t.Skip("there is no go command")
 	}
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
 		t.Skip("the sources are not here")
 	}
@@ -167,10 +166,7 @@ func TestGen(t *testing.T) {
 	if code, stdout, stderr := try("gen", "-arch", "emu", "-o", "my_kernels.go", "own.cu"); code != exitOK || stdout+stderr != "" {
 		t.Fatalf("code %d, %q, %q", code, stdout, stderr)
 	}
-	text, err := os.ReadFile("my_kernels.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile("my_kernels.go"))(t)
 	checkStyle(t, string(text))
 
 	for _, args := range [][]string{{"get", "."}, {"vet", "."}, {"build", "-buildvcs=false", "-o", "program", "."}} {
@@ -187,9 +183,7 @@ func TestGen(t *testing.T) {
 		t.Error(diff)
 	}
 
-	if err := os.WriteFile("wrong.go", []byte(genWrong), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile("wrong.go", []byte(genWrong), 0o600))
 	out, err = inModule(t, dir, nil, "go", "build", "-gcflags=-e", "-buildvcs=false", "-o", "program", ".")
 	if err == nil {
 		t.Fatal("wrong arguments compile")
@@ -207,17 +201,11 @@ func TestGen(t *testing.T) {
 // checkStyle checks that a file is formatted and that all its exported names have comments.
 func checkStyle(t *testing.T, text string) {
 	t.Helper()
-	formatted, err := format.Source([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	formatted := testerr.Must(format.Source([]byte(text)))(t)
 	if diff := cmp.Diff(text, string(formatted)); diff != "" {
 		t.Errorf("gofmt would change: %s", diff)
 	}
-	f, err := parser.ParseFile(token.NewFileSet(), "my_kernels.go", text, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testerr.Must(parser.ParseFile(token.NewFileSet(), "my_kernels.go", text, parser.ParseComments))(t)
 	if !ast.IsGenerated(f) {
 		t.Error("the file does not say that it was generated")
 	}
@@ -247,9 +235,7 @@ func TestGenRefuses(t *testing.T) {
 		"go.module": "",
 		"hand":      "package p\n",
 	})
-	if err := os.Mkdir("below", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.Mkdir("below", 0o700))
 	t.Setenv("GOPACKAGE", "")
 	for _, c := range []struct {
 		args   string

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -68,10 +69,7 @@ func TestHostsTorchrun(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("hosts of network namespaces are tested with emulated devices")
 	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
 	for secret, warned := range map[string]bool{"": true, "of the ranks": false} {
 		var all []*testproc.Process
@@ -99,9 +97,7 @@ func TestHostsRankKilled(t *testing.T) {
 			all := onHosts(t, []int{2, 1, 1}, append(slices.Clone(endless), "-c=false", kind)...)
 			all[0].Says("# " + kind)
 			time.Sleep(300 * time.Millisecond)
-			if err := all[2].Cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, all[2].Cmd.Process.Kill())
 			start := time.Now()
 			for _, rank := range []int{0, 1, 3} {
 				all[rank].End(1, "rank 2")

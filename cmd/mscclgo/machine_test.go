@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/bench"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -20,19 +21,12 @@ import (
 func benchMachine(t *testing.T, results string, env []string, args ...string) (output string, code int) {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	machine, err := filepath.Abs(machineOf("switches"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
+	machine := testerr.Must(filepath.Abs(machineOf("switches")))(t)
 	dir := t.TempDir()
 	text := "#!/bin/sh\n[ \"$1 $2\" != 'topo -predict' ] || set -- \"$@\" -load '" + machine + "'\n" +
 		testproc.MainEnv + "=1 exec '" + program + "' \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(dir, "mscclgo"), []byte(text), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(filepath.Join(dir, "mscclgo"), []byte(text), 0o777))
 	cmd := exec.CommandContext(t.Context(), "../../scripts/bench-machine", append([]string{dir}, args...)...)
 	cmd.Env = append(os.Environ(), append([]string{"RESULTS=" + results, "DEVICES=emu", "QUICK=1", "LARGEST=4K", "BUDGET=1s", "SOAK=1s", "COLLECTIVES=send-receive", "TYPES=f16"}, env...)...)
 	var out bytes.Buffer
@@ -82,13 +76,9 @@ func TestBenchMachineSummary(t *testing.T) {
 				Stage: "run", Collective: "reduce-scatter", Ranks: 8, Bytes: bytes, Algorithm: "pushed", Time: times(us),
 				Others: []bench.Other{{Name: "unprepared", Time: times(us * 1.1)}, {Name: "nccl", Time: times(250)}, {Name: "nccl-sym", Time: times(300), Wrong: 3}},
 			}
-			if err := json.NewEncoder(&text).Encode(r); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, json.NewEncoder(&text).Encode(r))
 		}
-		if err := os.WriteFile(filepath.Join(results, name+".jsonl"), text.Bytes(), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(filepath.Join(results, name+".jsonl"), text.Bytes(), 0o666))
 	}
 	output, code := benchMachine(t, results, nil, "8", "summary")
 	for _, want := range []string{

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestPrecompile(t *testing.T) {
@@ -20,10 +22,7 @@ func TestPrecompile(t *testing.T) {
 	if err != nil || info.Mode().Perm()&0o055 != 0o055 {
 		t.Errorf("the folder is %v, %v", info, err)
 	}
-	files, err := os.ReadDir(cache)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testerr.Must(os.ReadDir(cache))(t)
 	images := 0
 	for _, f := range files {
 		if !strings.HasPrefix(f.Name(), "emu-") {

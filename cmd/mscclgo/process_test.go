@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -45,9 +46,7 @@ func TestRankKilled(t *testing.T) {
 			}
 			all[0].Says("# all-reduce")
 			time.Sleep(300 * time.Millisecond)
-			if err := all[2].Cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, all[2].Cmd.Process.Kill())
 			start := time.Now()
 			all[2].End(-1) // by a signal
 			all[0].End(1, "rank 2")
@@ -67,9 +66,7 @@ func TestLaunchedRankKilled(t *testing.T) {
 	killed := false
 	for pid, environment := range s.Processes() {
 		if strings.Contains(environment, "\x00RANK=1\x00") {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, syscall.Kill(pid, syscall.SIGKILL))
 			killed = true
 		}
 	}
@@ -84,9 +81,7 @@ func TestInterrupted(t *testing.T) {
 	s := testproc.New(t)
 	p := s.Start(nil, allReduce(append([]string{"-n", "2"}, endless...)...)...)
 	p.Says("# all-reduce")
-	if err := p.Cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.Cmd.Process.Signal(os.Interrupt))
 	p.End(128 + int(syscall.SIGINT))
 }
 

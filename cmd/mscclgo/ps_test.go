@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
@@ -63,9 +64,7 @@ func TestPs(t *testing.T) {
 		}
 	}
 
-	if err := victim.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, victim.Signal(syscall.SIGSTOP))
 	j = see("the stopped rank", func(j psJob) bool {
 		return j.Ranks[1].State == "stopped" && j.Culprit != nil && (len(j.Ranks[0].Waits) > 0 || len(j.Ranks[2].Waits) > 0)
 	})
@@ -107,10 +106,7 @@ func TestPsGroups(t *testing.T) {
 	if j.Verdict != "" {
 		t.Errorf("the verdict is %q", j.Verdict)
 	}
-	text, err := json.Marshal(j.Ranks[0].Waits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(json.Marshal(j.Ranks[0].Waits))(t)
 	const want = `[{"kind":"exchange","group":"outer","peer":7,"outside":true,"block":0,"seconds":3,"deadline_passed":false},` +
 		`{"kind":"barrier","group":"part","peer":1,"block":0,"seconds":2,"deadline_passed":true},` +
 		`{"kind":"ring","group":"another","peer":0,"block":0,"seconds":1,"deadline_passed":false},` +

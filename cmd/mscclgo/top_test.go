@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -32,21 +33,13 @@ func TestTop(t *testing.T) {
 		}
 	}
 
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "top", "-interval", "50ms", pid)
 	cmd.Env = append(os.Environ(), testproc.MainEnv+"=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := testerr.Must(cmd.StdoutPipe())(t)
+	testerr.Check(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	lines.Scan() // it has looked
 	for _, p := range all {
@@ -84,9 +77,7 @@ func TestTopWaits(t *testing.T) {
 	r := psRank{State: "running", Waits: []psWait{{Kind: "barrier", Group: "part", Seconds: 9}, {Kind: "barrier", Seconds: 2}}, Exchange: &psWait{Kind: "exchange", Seconds: 3}}
 	var out strings.Builder
 	v := view{at: time.Now(), jobs: []psJob{{Ranks: []psRank{r}}}}
-	if err := v.print(&out, view{}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, v.print(&out, view{}))
 	if !regexp.MustCompile(`(?m)^0 .* 2 +3s +-$`).MatchString(out.String()) {
 		t.Errorf("top prints\n%s", out.String())
 	}

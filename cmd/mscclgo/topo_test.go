@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -21,9 +22,7 @@ func machineOf(name string) string { return "../../topology/testdata/" + name + 
 func golden(t *testing.T, file, text string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(file, []byte(text), 0o666))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {
@@ -59,10 +58,7 @@ func TestTopoPlot(t *testing.T) {
 	if code, _, stderr := try("topo", "-load", machineOf("switches"), "-plot", file); code != exitOK {
 		t.Fatal(stderr)
 	}
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testerr.Must(os.ReadFile(file))(t)
 	golden(t, "../../docs/paths.svg", string(content))
 	for _, want := range []string{"ranks", "8K", "tree", "hier", "64K: time"} {
 		if !strings.Contains(string(content), want) {
@@ -87,14 +83,8 @@ func TestTopoSaves(t *testing.T) {
 	if code, _, stderr := try("topo", "-load", machineOf("switches"), "-save", file); code != exitOK {
 		t.Fatal(stderr)
 	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := os.ReadFile(machineOf("switches"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(os.ReadFile(file))(t)
+	want := testerr.Must(os.ReadFile(machineOf("switches")))(t)
 	testcmp.Equal(t, "a machine that was loaded and saved", string(got), string(want))
 }
 
@@ -115,9 +105,7 @@ func TestTopoJSON(t *testing.T) {
 			NIC string
 		} `json:"nics_of_gpus"`
 	}
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, json.Unmarshal([]byte(stdout), &got))
 	m, err := topology.Read(strings.NewReader(string(got.Machine)))
 	if err != nil || len(m.GPUs) != 8 || got.Hosts != 2 || len(got.Rings) != 4 || len(got.Rings[0].GPUs) != 8 || got.Rings[1].In != "mlx5_1" || len(got.NICs) != 8 || got.NICs[7].NIC != "mlx5_3" {
 		t.Errorf("%v, %+v", err, got)
@@ -130,9 +118,7 @@ func TestTopoJSON(t *testing.T) {
 
 func TestTopoRefuses(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.json")
-	if err := os.WriteFile(bad, []byte(`{"format":"mscclgo-machine","version":7}`), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(bad, []byte(`{"format":"mscclgo-machine","version":7}`), 0o666))
 	for _, c := range []struct {
 		args, stderr string
 		code         int

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -365,21 +366,12 @@ func memoryRanks(fault string) Maker {
 		var ranks [2]*Rank
 		var drivers [2]*driver
 		for i := range ranks {
-			device, err := gpu.Open("emu:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			device := testerr.Must(gpu.Open("emu:0"))(t)
 			t.Cleanup(func() { device.Close() })
-			registry, err := registeredmem.NewRegistry(registeredmem.Options{Rank: i, Device: device, Group: [16]byte{1}, Secret: [32]byte{2}, Timeout: patience})
-			if err != nil {
-				t.Fatal(err)
-			}
+			registry := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Rank: i, Device: device, Group: [16]byte{1}, Secret: [32]byte{2}, Timeout: patience}))(t)
 			t.Cleanup(func() { registry.Close() })
 			drivers[i] = newDriver(fault)
-			c, err := connection.New(registry, 1-i, registeredmem.CudaIPC, drivers[i])
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testerr.Must(connection.New(registry, 1-i, registeredmem.CudaIPC, drivers[i]))(t)
 			t.Cleanup(func() { soon(func() { c.Close() }) }) // a fault may have it wait for ever
 			d := drivers[i]
 			ranks[i] = &Rank{Registry: registry, Connection: c}

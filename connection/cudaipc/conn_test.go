@@ -47,17 +47,9 @@ func TestOtherProcess(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+testdev.Name(t, 1), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := testerr.Must(cmd.StdinPipe())(t)
+	out := testerr.Must(cmd.StdoutPipe())(t)
+	testerr.Check(t, cmd.Start())
 	stop := time.AfterFunc(2*longTimeout, func() { cmd.Process.Kill() })
 	defer stop.Stop()
 	lines := bufio.NewScanner(out)
@@ -65,28 +57,13 @@ func TestOtherProcess(t *testing.T) {
 		lines.Scan()
 		return lines.Text()
 	}
-	memory, err := hex.DecodeString(line())
-	if err != nil {
-		t.Fatal(err)
-	}
-	endpoint, err := hex.DecodeString(line())
-	if err != nil {
-		t.Fatal(err)
-	}
+	memory := testerr.Must(hex.DecodeString(line()))(t)
+	endpoint := testerr.Must(hex.DecodeString(line()))(t)
 
 	mine := newRegistry(t, config(testdev.Open(t, 0), 0))
-	e, err := NewEndpoint(mine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.Connect(t.Context(), endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dst, err := mine.Import(t.Context(), memory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testerr.Must(NewEndpoint(mine))(t)
+	c := testerr.Must(e.Connect(t.Context(), endpoint))(t)
+	dst := testerr.Must(mine.Import(t.Context(), memory))(t)
 	src, _ := newMemory(t, mine, childWords)
 	values := make([]uint64, childWords)
 	for round := uint64(1); round <= childRounds; round++ {
@@ -94,13 +71,11 @@ func TestOtherProcess(t *testing.T) {
 			values[i] = round
 		}
 		set(t, src, values...)
-		if err := errors.Join(
+		testerr.Check(t, errors.Join(
 			c.Write(dst, 8, src, 0, 8*childWords),
 			c.UpdateAndSync(dst, 0, round-1, round),
 			c.Flush(t.Context()),
-		); err != nil {
-			t.Fatal(err)
-		}
+		))
 	}
 	if got := line(); got != "<nil>" {
 		t.Errorf("the peer says %q", got)
@@ -117,31 +92,17 @@ func TestOtherProcess(t *testing.T) {
 func TestSelf(t *testing.T) {
 	r := newRegistry(t, config(testdev.Open(t, 0), 0))
 	m, data := newMemory(t, r, 4)
-	imported, err := r.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := NewEndpoint(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := e.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.Connect(t.Context(), own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	imported := testerr.Must(r.Import(t.Context(), data))(t)
+	e := testerr.Must(NewEndpoint(r))(t)
+	own := testerr.Must(e.MarshalBinary())(t)
+	c := testerr.Must(e.Connect(t.Context(), own))(t)
 	defer c.Close()
 	set(t, m, 0, 0, 5)
-	if err := errors.Join(
+	testerr.Check(t, errors.Join(
 		c.Write(m, 8, imported, 16, 8),
 		c.UpdateAndSync(imported, 0, 0, 9),
 		c.Flush(t.Context()),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	testcmp.Equal(t, "the memory", words(t, m, 4), []uint64{9, 5, 5, 0})
 }
 
@@ -149,9 +110,7 @@ func TestCloseTimesOut(t *testing.T) {
 	bothWays(t, func(t *testing.T, storeValues bool) {
 		p := newPair(t, storeValues, 20*time.Millisecond)
 		release := p.hold(t)
-		if err := p.conn.UpdateAndSync(p.dst, 0, 0, 4); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, p.conn.UpdateAndSync(p.dst, 0, 0, 4))
 		testerr.Expect(t, p.conn.Close(), mscclgo.ErrTimeout, "rank 0, peer 1", "close")
 		if err := p.conn.Close(); err != nil {
 			t.Errorf("closing again: %v", err)
@@ -178,9 +137,7 @@ func TestMemoryWaits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPair(t, true, longTimeout)
 			release := p.hold(t)
-			if err := p.conn.Write(p.dst, 0, p.src, 0, 8); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, p.conn.Write(p.dst, 0, p.src, 0, 8))
 			closed := make(chan error, 1)
 			go func() { closed <- c.of(p).Close() }()
 			select {
@@ -198,9 +155,7 @@ func TestMemoryWaits(t *testing.T) {
 	t.Run("too long", func(t *testing.T) {
 		p := newPair(t, true, 20*time.Millisecond)
 		defer p.hold(t)()
-		if err := p.conn.Write(p.dst, 0, p.src, 0, 8); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, p.conn.Write(p.dst, 0, p.src, 0, 8))
 		testerr.Expect(t, p.src.Close(), mscclgo.ErrTimeout, "rank 0", "uses a memory")
 	})
 }
@@ -215,15 +170,9 @@ func TestFullRing(t *testing.T) {
 	}
 	testerr.Expect(t, p.conn.UpdateAndSync(p.dst, 0, ringWords, ringWords+1), mscclgo.ErrTimeout, "rank 0, peer 1")
 	release()
-	if err := p.conn.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.conn.UpdateAndSync(p.dst, 0, ringWords, ringWords+1); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.conn.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.conn.Flush(t.Context()))
+	testerr.Check(t, p.conn.UpdateAndSync(p.dst, 0, ringWords, ringWords+1))
+	testerr.Check(t, p.conn.Flush(t.Context()))
 	if got := words(t, p.dst, 1)[0]; got != ringWords+1 {
 		t.Errorf("the word is %d", got)
 	}

@@ -15,14 +15,8 @@ import (
 
 func newEndpoint(t testing.TB, rank int) (*endpoint, []byte) {
 	t.Helper()
-	e, err := NewEndpoint(newRegistry(t, config(testdev.Open(t, rank), rank)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := e.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testerr.Must(NewEndpoint(newRegistry(t, config(testdev.Open(t, rank), rank))))(t)
+	data := testerr.Must(e.MarshalBinary())(t)
 	return e.(*endpoint), data
 }
 
@@ -30,10 +24,7 @@ func TestConnect(t *testing.T) {
 	mine, own := newEndpoint(t, 0)
 	_, theirs := newEndpoint(t, 1)
 	for _, data := range [][]byte{theirs, own, theirs} {
-		c, err := mine.Connect(t.Context(), data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testerr.Must(mine.Connect(t.Context(), data))(t)
 		for range 2 {
 			if err := c.Close(); err != nil {
 				t.Error(err)
@@ -64,9 +55,7 @@ func TestAlteredBytes(t *testing.T) {
 		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 	}
 	body, err := wire.Open(formatKind, formatVersion, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	_, err = e.Connect(t.Context(), wire.Seal(formatKind, formatVersion+1, body))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 2")
 }

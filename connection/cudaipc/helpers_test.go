@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -35,10 +36,7 @@ func config(d *gpu.Device, rank int) registeredmem.Options {
 
 func newRegistry(t testing.TB, cfg registeredmem.Options) *registeredmem.Registry {
 	t.Helper()
-	r, err := registeredmem.NewRegistry(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testerr.Must(registeredmem.NewRegistry(cfg))(t)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -46,19 +44,10 @@ func newRegistry(t testing.TB, cfg registeredmem.Options) *registeredmem.Registr
 // newMemory returns registered memory of zeros.
 func newMemory(t testing.TB, r *registeredmem.Registry, words int) (*registeredmem.Memory, []byte) {
 	t.Helper()
-	b, err := gpu.Upload(r.Device(), make([]uint64, words))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(gpu.Upload(r.Device(), make([]uint64, words)))(t)
 	t.Cleanup(func() { b.Close() })
-	m, err := r.Register(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := m.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(r.Register(b))(t)
+	data := testerr.Must(m.MarshalBinary())(t)
 	return m, data
 }
 
@@ -96,14 +85,8 @@ func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
 // newConnection makes a connection to a peer; storeValues as in newDriver.
 func newConnection(t testing.TB, r *registeredmem.Registry, peer int, storeValues bool) (*driver, *connection.Connection) {
 	t.Helper()
-	d, err := newDriver(r.Device(), r.Timeout(), storeValues)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := connection.New(r, peer, registeredmem.CudaIPC, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testerr.Must(newDriver(r.Device(), r.Timeout(), storeValues))(t)
+	c := testerr.Must(connection.New(r, peer, registeredmem.CudaIPC, d))(t)
 	t.Cleanup(func() { c.Close() })
 	return d, c
 }
@@ -114,17 +97,13 @@ func (p *pair) hold(t testing.TB) (release func()) { return testlink.HoldStream(
 func words(t testing.TB, m *registeredmem.Memory, n int) []uint64 {
 	t.Helper()
 	values := make([]uint64, n)
-	if err := gpu.CopyOut(values, m.Buffer()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyOut(values, m.Buffer()))
 	return values
 }
 
 func set(t testing.TB, m *registeredmem.Memory, values ...uint64) {
 	t.Helper()
-	if err := gpu.CopyIn(m.Buffer(), values); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(m.Buffer(), values))
 }
 
 // The child is rank 1 in another process, on the device that childEnv names.

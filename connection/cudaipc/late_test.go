@@ -27,9 +27,7 @@ func TestClosedPastTheTimeout(t *testing.T) {
 			set(t, p.src, want...)
 			from := p.src.Buffer()
 			release := p.hold(t)
-			if err := p.conn.Write(p.dst, 0, p.src, 0, 8*pairWords); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, p.conn.Write(p.dst, 0, p.src, 0, 8*pairWords))
 			closes := []func() error{p.conn.Close, p.src.Close, p.dst.Close}
 			if !connectionFirst {
 				slices.Reverse(closes)
@@ -68,13 +66,9 @@ func TestCloseWithoutMarks(t *testing.T) {
 		t.Run(first, func(t *testing.T) {
 			p := newPair(t, true, longTimeout)
 			release := p.hold(t)
-			if err := p.conn.Write(p.dst, 0, p.src, 0, 8*pairWords); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, p.conn.Write(p.dst, 0, p.src, 0, 8*pairWords))
 			gone := testdev.Open(t, 0)
-			if err := gone.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, gone.Close())
 			p.driver.device = gone
 			_, err := p.conn.Mark()
 			testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")

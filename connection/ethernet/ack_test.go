@@ -18,14 +18,9 @@ func TestAcknowledgedUnsent(t *testing.T) {
 	src := memory(t, b, onDevice, 64)
 	r := newRogue(t, b, 1)
 	release := testlink.HoldStream(t, r.conn.d.senders[0].stream)
-	if err := r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64))
 	r.awaitTaken(t, 1)
-	mark, err := r.conn.Mark()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mark := testerr.Must(r.conn.Mark())(t)
 	before := r.conn.d.progress.Load()
 	r.acknowledge(t, 1)
 	testlink.Eventually(t, "the acknowledgement is read", func() bool { return r.conn.d.progress.Load() != before })
@@ -34,10 +29,7 @@ func TestAcknowledgedUnsent(t *testing.T) {
 	}
 	release()
 	testlink.Eventually(t, "the mark is reached", func() bool {
-		done, err := mark.Done()
-		if err != nil {
-			t.Fatal(err)
-		}
+		done := testerr.Must(mark.Done())(t)
 		return done
 	})
 }
@@ -54,12 +46,8 @@ func TestSpeaksOfUnsent(t *testing.T) {
 		mine := memory(t, b, onDevice, 64)
 		r := newRogue(t, b, 1)
 		theirs := rogueMemory(t, r, b)
-		if err := r.conn.Read(mine, 0, theirs, 0, 64); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.conn.Exchange(mine, 0, theirs, 0, 1); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.conn.Read(mine, 0, theirs, 0, 64))
+		testerr.Check(t, r.conn.Exchange(mine, 0, theirs, 0, 1))
 		r.awaitTaken(t, 1)
 		lie(r)
 		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, says)
@@ -80,9 +68,7 @@ func TestSlowDeviceOfWriter(t *testing.T) {
 			release = append(release, testlink.HoldStream(t, s.stream))
 		}
 		for i := range uint64(4) {
-			if err := errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Read(src, 0, dst, 0, 64), ab.Store(dst, 0, i)); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Read(src, 0, dst, 0, 64), ab.Store(dst, 0, i)))
 		}
 		time.Sleep(3 * o.Timeout)
 		for _, let := range release {

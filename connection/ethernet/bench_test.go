@@ -14,6 +14,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/connection/internal/message"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -49,9 +50,7 @@ func inTurns(b *testing.B, ours, plain func() error) (time.Duration, time.Durati
 	for b.Loop() {
 		for i, f := range []func() error{ours, plain} {
 			start := time.Now()
-			if err := f(); err != nil {
-				b.Fatal(err)
-			}
+			testerr.Check(b, f())
 			times[i] = append(times[i], time.Since(start))
 		}
 	}
@@ -67,20 +66,11 @@ func median(times []time.Duration) time.Duration {
 // plainTCP returns a function that sends size bytes over a connection that is nothing
 // else, and awaits as many as the answer has.
 func plainTCP(b *testing.B, size, answer int) func() error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	ln := testerr.Must(net.Listen("tcp", "127.0.0.1:0"))(b)
 	defer ln.Close()
-	out, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
+	out := testerr.Must(net.Dial("tcp", ln.Addr().String()))(b)
 	b.Cleanup(func() { out.Close() })
-	in, err := ln.Accept()
-	if err != nil {
-		b.Fatal(err)
-	}
+	in := testerr.Must(ln.Accept())(b)
 	b.Cleanup(func() { in.Close() })
 	go func() {
 		got := make([]byte, size)
@@ -171,25 +161,13 @@ func volley(b *testing.B, k kind, size uint64) func() error {
 func BenchmarkCopies(b *testing.B) {
 	const size = 1024
 	d := testdev.Open(b, 0)
-	device, err := d.Alloc(size + 8)
-	if err != nil {
-		b.Fatal(err)
-	}
+	device := testerr.Must(d.Alloc(size + 8))(b)
 	defer device.Close()
-	host, err := d.AllocHost(size)
-	if err != nil {
-		b.Fatal(err)
-	}
+	host := testerr.Must(d.AllocHost(size))(b)
 	defer host.Close()
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := testerr.Must(d.NewStream())(b)
 	defer s.Close()
-	e, err := d.NewEvent()
-	if err != nil {
-		b.Fatal(err)
-	}
+	e := testerr.Must(d.NewEvent())(b)
 	defer e.Close()
 	in := func() error { return s.Copy(device, 0, host, 0, size) }
 	for _, c := range []struct {
@@ -207,9 +185,7 @@ func BenchmarkCopies(b *testing.B) {
 				start := time.Now()
 				err := c.queue()
 				queued = append(queued, time.Since(start))
-				if err = errors.Join(err, s.Record(e), e.Synchronize(b.Context())); err != nil {
-					b.Fatal(err)
-				}
+				testerr.Check(b, errors.Join(err, s.Record(e), e.Synchronize(b.Context())))
 				done = append(done, time.Since(start))
 			}
 			b.ReportMetric(float64(median(queued))/1e3, "queued-us")

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -91,30 +92,18 @@ func TestLarge(t *testing.T) {
 				data := testlink.Noise(part)
 				for at := uint64(0); at < size; at += part {
 					binary.LittleEndian.PutUint64(data[at/part:], at)
-					from, err := src.Buffer().Slice(at, part)
-					if err != nil {
-						t.Fatal(err)
-					}
-					to, err := mine.Buffer().Slice(at, part)
-					if err != nil {
-						t.Fatal(err)
-					}
+					from := testerr.Must(src.Buffer().Slice(at, part))(t)
+					to := testerr.Must(mine.Buffer().Slice(at, part))(t)
 					do(from, to, data)
 				}
 			}
 			parts(func(src, _ *gpu.Buffer, data []byte) {
-				if err := gpu.CopyIn(src, data); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, gpu.CopyIn(src, data))
 			})
-			if err := errors.Join(ab.Write(imported(t, a, mine), 0, src, 0, size), ab.Flush(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, errors.Join(ab.Write(imported(t, a, mine), 0, src, 0, size), ab.Flush(t.Context())))
 			got := make([]byte, part)
 			parts(func(_, mine *gpu.Buffer, data []byte) {
-				if err := gpu.CopyOut(got, mine); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, gpu.CopyOut(got, mine))
 				testcmp.Equal(t, "what arrived", got, data)
 			})
 		})
@@ -131,10 +120,7 @@ func TestManyConnections(t *testing.T) {
 			for _, b := range ranks[i:] {
 				var c, back *link
 				if a == b {
-					one, err := a.e.connect(t.Context(), testlink.Marshal(t, a.e))
-					if err != nil {
-						t.Fatal(err)
-					}
+					one := testerr.Must(a.e.connect(t.Context(), testlink.Marshal(t, a.e)))(t)
 					c = newLink(t, one)
 				} else {
 					c, back = connect(t, a, b)
@@ -239,9 +225,7 @@ func TestFarAhead(t *testing.T) {
 		t.Errorf("%d operations are sent and none is acknowledged; the peer allows %d", n, maxAhead)
 	}
 	release()
-	if err := errors.Join(<-queued, ab.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(<-queued, ab.Flush(t.Context())))
 	if got := binary.NativeEndian.Uint64(testlink.Get(t, mine)); got != updates {
 		t.Errorf("the word is %d after %d updates", got, updates)
 	}

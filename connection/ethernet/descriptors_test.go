@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
@@ -20,14 +21,10 @@ func TestConnectWithoutDescriptors(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	remote := testlink.Marshal(t, b.e)
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	none := limit
 	none.Cur = 3
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
 	_, err := a.e.connect(t.Context(), remote)
 	if back := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); back != nil {
 		t.Fatal(back)
@@ -62,9 +59,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	o.Timeout = time.Second
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, o)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	b.t.acceptor.Add(&starved{Listener: ln})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

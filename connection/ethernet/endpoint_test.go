@@ -81,22 +81,15 @@ func TestSecondAddress(t *testing.T) {
 	ab, _ := connect(t, a, b)
 	src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
 	testlink.Set(t, src, testlink.Noise(4096))
-	if err := ab.Write(imported(t, a, mine), 0, src, 0, 4096); err != nil {
-		t.Fatal(err)
-	}
-	if err := ab.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ab.Write(imported(t, a, mine), 0, src, 0, 4096))
+	testerr.Check(t, ab.Flush(t.Context()))
 	testcmp.Equal(t, "what arrived", testlink.Get(t, mine), testlink.Noise(4096))
 }
 
 // Two endpoints of one rank connect, whichever is first.
 func TestSameRank(t *testing.T) {
 	a := newRank(t, 0, loopback())
-	other, err := a.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testerr.Must(a.t.NewEndpoint())(t)
 	twin := &rank{reg: a.reg, t: a.t, e: other.(*endpoint)}
 	if !a.e.dials(&twin.e.about) {
 		a, twin = twin, a
@@ -137,14 +130,9 @@ func FuzzEndpoint(f *testing.F) {
 func TestUnclaimedGoes(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	for round := range 3 {
-		dialled, err := a.e.connect(t.Context(), testlink.Marshal(t, b.e))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dialled := testerr.Must(a.e.connect(t.Context(), testlink.Marshal(t, b.e)))(t)
 		testlink.Eventually(t, "the connection waits for Connect", func() bool { return b.e.unclaimed() == 1 })
-		if err := dialled.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, dialled.Close())
 		testlink.Eventually(t, "nothing is left of it", func() bool { return b.e.unclaimed() == 0 && len(message.All[*conn](&b.t.rank)) == 0 })
 		if round == 0 {
 			_, err := b.e.Connect(t.Context(), testlink.Marshal(t, a.e))
@@ -154,16 +142,10 @@ func TestUnclaimedGoes(t *testing.T) {
 	ab, ba := connect(t, a, b)
 	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	dst := imported(t, a, mine)
-	if err := ab.Write(dst, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	if err := ab.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ab.Write(dst, 0, src, 0, 64))
+	testerr.Check(t, ab.Flush(t.Context()))
 	// One that was claimed stays until it is closed, for its reason.
-	if err := ab.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ab.Close())
 	testerr.Expect(t, failed(t, ba), mscclgo.ErrRemote, "has closed the connection")
 }
 
@@ -178,9 +160,7 @@ func (e *endpoint) unclaimed() int {
 func TestEndpointClose(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	dialled, err := a.e.connect(t.Context(), testlink.Marshal(t, b.e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	ab := newLink(t, dialled)
 	testlink.Eventually(t, "the connection arrives", func() bool { return len(message.All[*conn](&b.t.rank)) == 1 })
 	third := testlink.Marshal(t, newRank(t, 0, loopback()).e) // which never dials
@@ -218,17 +198,13 @@ func TestEndpointClosesWhileDialled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newRank(t, 1, loopback())
 			control, err := b.t.member.Client(t.Context(), rawDial(t, b), claimFor(b, 3).encode())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 			testlink.Eventually(t, "the socket has come", func() bool {
 				b.t.rank.Mu.Lock()
 				defer b.t.rank.Mu.Unlock()
 				return len(b.t.arriving) == 1
 			})
-			if err := close(b); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, close(b))
 			control.SetReadDeadline(time.Now().Add(testlink.Timeout / 4))
 			said, err := io.ReadAll(control)
 			if err != nil {

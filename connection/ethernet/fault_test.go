@@ -163,9 +163,7 @@ func TestWithdrawnInMidWrite(t *testing.T) {
 		r := newRogue(t, b, 1)
 		r.send(t, 0, message.Frame{Kind: message.Data, Length: 1 << 20, Total: 1 << 20}, make([]byte, 1<<19)...)
 		testlink.Eventually(t, "the write begins", r.conn.d.rx.midFrame)
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, m.Close())
 		r.data[0].Write(make([]byte, 1<<19))
 		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "was closed meanwhile")
 	}
@@ -179,16 +177,11 @@ func TestSilentPeer(t *testing.T) {
 	r := newRogue(t, b, 1)
 	src, dst := memory(t, b, onDevice, 4096), rogueMemory(t, r, b)
 	mark := func() connection.Mark {
-		m, err := r.conn.Mark()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testerr.Must(r.conn.Mark())(t)
 		return m
 	}
 	before := mark()
-	if err := r.conn.Write(dst, 0, src, 0, 4096); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.conn.Write(dst, 0, src, 0, 4096))
 	behind := mark()
 	start := time.Now()
 	testerr.Expect(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "rank 1, peer 0", "neither acknowledged")
@@ -235,9 +228,7 @@ func TestDiesDuringCopies(t *testing.T) {
 				release = testlink.HoldStream(t, r.conn.d.senders[0].stream)
 				close(reached)
 			}
-			if err := r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, r.conn.Write(rogueMemory(t, r, b), 0, src, 0, 64))
 			testlink.Eventually(t, "the write is taken", func() bool {
 				r.conn.d.Mu.Lock()
 				defer r.conn.d.Mu.Unlock()
@@ -301,9 +292,7 @@ func TestReasonComesAfterTheReset(t *testing.T) {
 		}
 		bye := make([]byte, message.FrameSize)
 		(&message.Frame{Kind: message.Bye}).Encode(bye)
-		if _, err := r.control.Write(bye); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Must(r.control.Write(bye))(t)
 		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "has closed the connection")
 	}
 }
@@ -313,12 +302,8 @@ func TestPeerCloses(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 	ab, ba := connect(t, a, b)
 	src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
-	if err := ab.Write(dst, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	if err := ab.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ab.Write(dst, 0, src, 0, 64))
+	testerr.Check(t, ab.Flush(t.Context()))
 	if err := ba.Close(); err != nil {
 		t.Error(err)
 	}
@@ -337,14 +322,9 @@ func TestNoLeaks(t *testing.T) {
 		a, b := newRank(t, 0, o), newRank(t, 1, o)
 		cycle := func() {
 			ab, ba := connect(t, a, b)
-			self, err := a.e.Connect(t.Context(), testlink.Marshal(t, a.e))
-			if err != nil {
-				t.Fatal(err)
-			}
+			self := testerr.Must(a.e.Connect(t.Context(), testlink.Marshal(t, a.e)))(t)
 			for _, c := range []*connection.Connection{ab.Connection, ba.Connection, self} {
-				if err := c.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, c.Close())
 			}
 		}
 		cycle()
@@ -364,10 +344,7 @@ func TestNoLeaks(t *testing.T) {
 // openFiles counts this process's descriptors of sockets.
 func openFiles(t *testing.T) (n int) {
 	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := testerr.Must(os.ReadDir("/proc/self/fd"))(t)
 	for _, f := range all {
 		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "socket:") {
 			n++
@@ -447,9 +424,7 @@ func TestRefusals(t *testing.T) {
 				c.spoil(b, mine)
 			}
 			begun := time.Now()
-			if err := c.send(t, ab, dst, src); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, c.send(t, ab, dst, src))
 			testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", c.says)
 			testerr.Expect(t, failed(t, ba), mscclgo.ErrRemote, c.peer)
 			if took := time.Since(begun); took > testlink.Timeout/2 {

@@ -50,12 +50,8 @@ func TestStrangers(t *testing.T) {
 					return strings.Contains(log, "refused a connection") && strings.Contains(log, logs)
 				})
 				src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
-				if err := ab.Write(dst, 0, src, 0, 64); err != nil {
-					t.Fatal(err)
-				}
-				if err := ab.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, ab.Write(dst, 0, src, 0, 64))
+				testerr.Check(t, ab.Flush(t.Context()))
 			})
 		}
 	}
@@ -67,10 +63,7 @@ func TestMissingSockets(t *testing.T) {
 	o.Timeout = 400 * time.Millisecond
 	b := newImpatientRank(t, 1, o, 100*time.Millisecond)
 	began := time.Now()
-	nc, err := b.t.member.Dial(t.Context(), b.t.addrs[0], claimFor(b, 2).encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := testerr.Must(b.t.member.Dial(t.Context(), b.t.addrs[0], claimFor(b, 2).encode()))(t)
 	defer nc.Close()
 	if _, err := io.Copy(io.Discard, nc); err != nil {
 		t.Errorf("the socket ended with %v", err)
@@ -97,9 +90,7 @@ func TestClaims(t *testing.T) {
 	}
 	c := claimFor(b, 2)
 	nc, err := b.t.member.Dial(t.Context(), b.t.addrs[0], c.encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer nc.Close()
 	testlink.Eventually(t, "the socket has arrived", func() bool { // the answer comes a little before
 		b.t.rank.Mu.Lock()

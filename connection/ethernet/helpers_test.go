@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -56,29 +57,21 @@ func newImpatientRank(t testing.TB, number int, o Options, patience time.Duratio
 // newMortalRank returns a rank whose group has failed once failed is closed.
 func newMortalRank(t testing.TB, number int, o Options, patience time.Duration, failed <-chan struct{}) *rank {
 	t.Helper()
-	reg, err := registeredmem.NewRegistry(registeredmem.Options{
+	reg := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{
 		Rank: number, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(t, number), Timeout: testlink.Timeout, Unmapped: true, Failed: failed,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	r := &rank{reg: reg, log: &testlink.Log{}}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	}
-	if r.t, err = newTransport(reg, o, patience); err != nil {
-		t.Fatal(err)
-	}
+	r.t = testerr.Must(newTransport(reg, o, patience))(t)
 	r.t.rank.Host = r.host
 	t.Cleanup(func() {
 		if err := errors.Join(reg.Close(), r.t.Close()); err != nil {
 			t.Errorf("closing rank %d: %v", number, err)
 		}
 	})
-	e, err := r.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testerr.Must(r.t.NewEndpoint())(t)
 	r.e = e.(*endpoint)
 	return r
 }
@@ -91,10 +84,7 @@ type link struct {
 
 func newLink(t testing.TB, d *conn) *link {
 	t.Helper()
-	c, err := connection.New(d.t.rank.Registry, d.Peer, registeredmem.Ethernet, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(connection.New(d.t.rank.Registry, d.Peer, registeredmem.Ethernet, d))(t)
 	t.Cleanup(func() { c.Close() })
 	return &link{c, d}
 }
@@ -102,15 +92,9 @@ func newLink(t testing.TB, d *conn) *link {
 // connect connects two ranks' endpoints, the lower's first.
 func connect(t testing.TB, a, b *rank) (ab, ba *link) {
 	t.Helper()
-	one, err := a.e.connect(t.Context(), testlink.Marshal(t, b.e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := testerr.Must(a.e.connect(t.Context(), testlink.Marshal(t, b.e)))(t)
 	ab = newLink(t, one)
-	two, err := b.e.connect(t.Context(), testlink.Marshal(t, a.e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	two := testerr.Must(b.e.connect(t.Context(), testlink.Marshal(t, a.e)))(t)
 	return ab, newLink(t, two)
 }
 

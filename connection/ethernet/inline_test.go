@@ -5,6 +5,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/internal/message"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 )
 
@@ -18,9 +19,7 @@ func TestWriteBytesAllocatesNothing(t *testing.T) {
 	dst := imported(t, a, memory(t, b, reachable, ab.InlineLimit()))
 	data := testlink.Noise(ab.InlineLimit())
 	write := func() {
-		if err := ab.WriteBytes(dst, 0, data); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, ab.WriteBytes(dst, 0, data))
 	}
 	// Places in the queue and in batches trade their memory.
 	for range 4 * message.Depth {
@@ -44,9 +43,7 @@ func TestBytesOutliveTheirPlace(t *testing.T) {
 	c.PeerInstance = a.t.rank.Instance
 	queue := func(data string) {
 		t.Helper()
-		if err := c.Submit(connection.Operation{Kind: connection.WriteBytes, Theirs: dst, N: uint64(len(data)), Data: []byte(data)}); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, c.Submit(connection.Operation{Kind: connection.WriteBytes, Theirs: dst, N: uint64(len(data)), Data: []byte(data)}))
 	}
 	var batches [2]batch
 	for lap := range 3 {

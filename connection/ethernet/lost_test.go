@@ -89,9 +89,7 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 			release := ba.d.holdAcks()
 			defer release()
 			src, mine := memory(t, a, pinned, 64<<20), memory(t, b, pinned, 64<<20)
-			if err := ab.Write(imported(t, a, mine), 0, src, 0, 64<<20); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, ab.Write(imported(t, a, mine), 0, src, 0, 64<<20))
 			start := time.Now()
 			if first == "failure" {
 				close(group)
@@ -135,18 +133,11 @@ func TestDataSocketBreaks(t *testing.T) {
 				ab, ba := connect(t, ranks[0], ranks[1])
 				if busy {
 					src, mine := memory(t, ranks[0], pinned, 64<<20), memory(t, ranks[1], pinned, 64<<20)
-					if err := ab.Write(imported(t, ranks[0], mine), 0, src, 0, 64<<20); err != nil {
-						t.Fatal(err)
-					}
+					testerr.Check(t, ab.Write(imported(t, ranks[0], mine), 0, src, 0, 64<<20))
 				}
 				start := time.Now()
-				raw, err := tcpOf(ab.d.sockets[1]).SyscallConn()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := raw.Control(func(fd uintptr) { syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }); err != nil {
-					t.Fatal(err)
-				}
+				raw := testerr.Must(tcpOf(ab.d.sockets[1]).SyscallConn())(t)
+				testerr.Check(t, raw.Control(func(fd uintptr) { syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }))
 				one, other := failed(t, ab), failed(t, ba)
 				testerr.Expect(t, one, mscclgo.ErrRemote, "the peer is lost", "a data socket")
 				testerr.Expect(t, other, mscclgo.ErrRemote, "the peer is lost", "a data socket")
@@ -173,9 +164,7 @@ func TestPartsAfterAFailure(t *testing.T) {
 			a := newMortalRank(t, 1, o, handshake.DefaultPatience, group)
 			r := newRogue(t, a, 1)
 			control := tcpOf(r.conn.d.control)
-			if err := errors.Join(tcpOf(r.control).SetReadBuffer(4<<10), control.SetWriteBuffer(1<<20)); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, errors.Join(tcpOf(r.control).SetReadBuffer(4<<10), control.SetWriteBuffer(1<<20)))
 			control.Write(make([]byte, 128<<10)) // more than the peer's system takes, so that it has no bye
 			if handshake.Acknowledged(control) {
 				t.Fatal("the peer's system has taken all")

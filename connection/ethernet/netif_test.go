@@ -86,9 +86,7 @@ func TestHasDevice(t *testing.T) {
 		"eth0/device", "eth1/device", "bond0/lower_eth0", "bond0/lower_eth1", "bond0.5/lower_bond0",
 		"veth0/queues", "mv0/lower_veth0", "far0/lower_elsewhere", "a/lower_b", "b/lower_a",
 	} {
-		if err := os.MkdirAll(filepath.Join(sys, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.MkdirAll(filepath.Join(sys, folder), 0o755))
 	}
 	for name, want := range map[string]bool{
 		"eth0": true, "bond0": true, "bond0.5": true, "veth0": false, "mv0": false, "far0": false, "a": false, "absent": false,
@@ -110,19 +108,10 @@ func TestLinkComesUp(t *testing.T) {
 	offered := func(all ...nic) string {
 		t.Helper()
 		b.t.nics = func() ([]nic, error) { return all, nil }
-		e, err := b.t.NewEndpoint()
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := testerr.Must(b.t.NewEndpoint())(t)
 		t.Cleanup(func() { e.Close() })
-		d, err := decode(testlink.Marshal(t, e))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := a.e.connect(t.Context(), testlink.Marshal(t, e))
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := testerr.Must(decode(testlink.Marshal(t, e)))(t)
+		c := testerr.Must(a.e.connect(t.Context(), testlink.Marshal(t, e)))(t)
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
@@ -160,10 +149,7 @@ func TestLoopbackStaysAtHome(t *testing.T) {
 
 	// Where the machine is not known it may be the same.
 	b.e.about.machine, b.e.about.addrs = [idSize]byte{}, b.e.about.addrs[:1]
-	c, err := a.e.Connect(t.Context(), testlink.Marshal(t, b.e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(a.e.Connect(t.Context(), testlink.Marshal(t, b.e)))(t)
 	c.Close()
 }
 

@@ -28,19 +28,12 @@ func TestAnswer(t *testing.T) {
 			r.send(t, 0, message.Frame{Kind: message.Read, Op: op, Memory: m.ID(), Offset: want.offset, Length: want.n, Total: want.n})
 			for at := uint64(0); at < want.n; {
 				head := make([]byte, message.FrameSize)
-				if _, err := io.ReadFull(r.data[0], head); err != nil {
-					t.Fatal(err)
-				}
-				f, err := message.Decode(head)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testerr.Must(io.ReadFull(r.data[0], head))(t)
+				f := testerr.Must(message.Decode(head))(t)
 				if f.Kind != message.Answer || f.Op != op || f.Offset != at || f.Total != want.n {
 					t.Fatalf("%v memory: the answer to %d bytes, from %d on, is %+v", k, want.n, at, f)
 				}
-				if _, err := io.ReadFull(r.data[0], got[at:at+f.Length]); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Must(io.ReadFull(r.data[0], got[at:at+f.Length]))(t)
 				at += f.Length
 			}
 			testcmp.Equal(t, "what was read", got[:want.n], testlink.Noise(size)[want.offset:want.offset+want.n])
@@ -65,9 +58,7 @@ func TestClosedWhileRead(t *testing.T) {
 			return r.conn.d.answers.ready.Load() == readDepth && r.conn.d.answers.ring[0].given > 0
 		})
 		begun := time.Now()
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, m.Close())
 		if took := time.Since(begun); took > testlink.Timeout/2 {
 			t.Errorf("%v memory: its Close waited %v for a peer", k, took)
 		}
@@ -110,9 +101,7 @@ func TestWrongAnswers(t *testing.T) {
 			b := newRank(t, 1, loopback())
 			large, into := memory(t, b, onDevice, 1<<20), memory(t, b, pinned, 128)
 			r := newRogue(t, b, 1)
-			if err := r.conn.Read(into, 32, rogueMemory(t, r, b), 0, 64); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, r.conn.Read(into, 32, rogueMemory(t, r, b), 0, 64))
 			r.awaitTaken(t, 1)
 			c.send(t, r, large.ID())
 			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, c.says)
@@ -130,12 +119,8 @@ func TestUnanswered(t *testing.T) {
 	into := memory(t, b, pinned, 64)
 	r := newRogue(t, b, 1)
 	theirs := rogueMemory(t, r, b)
-	if err := r.conn.Read(into, 0, theirs, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.conn.UpdateAndSync(theirs, 0, 0, 1); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.conn.Read(into, 0, theirs, 0, 64))
+	testerr.Check(t, r.conn.UpdateAndSync(theirs, 0, 0, 1))
 	r.awaitTaken(t, 1)
 	r.acknowledge(t, 1)
 	testerr.Expect(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "neither acknowledged nor sent anything")
@@ -159,18 +144,11 @@ func TestWriteAmongAnswers(t *testing.T) {
 			r.send(t, 0, message.Frame{Kind: message.Read, Op: op, Memory: m.ID(), Length: size, Total: size})
 		}
 		testlink.Eventually(t, "all is asked", func() bool { return r.conn.d.answers.ready.Load() == reads })
-		if err := r.conn.WriteBytes(rogueMemory(t, r, b), 0, []byte{1}); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.conn.WriteBytes(rogueMemory(t, r, b), 0, []byte{1}))
 		for answered := uint64(0); ; {
 			head := make([]byte, message.FrameSize)
-			if _, err := io.ReadFull(r.data[0], head); err != nil {
-				t.Fatal(err)
-			}
-			f, err := message.Decode(head)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(io.ReadFull(r.data[0], head))(t)
+			f := testerr.Must(message.Decode(head))(t)
 			if f.Kind == message.Data {
 				break
 			}
@@ -178,9 +156,7 @@ func TestWriteAmongAnswers(t *testing.T) {
 				t.Errorf("%d bytes of staging memory: a write came behind all answers", staging)
 				break
 			}
-			if _, err := io.CopyN(io.Discard, r.data[0], int64(f.Length)); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(io.CopyN(io.Discard, r.data[0], int64(f.Length)))(t)
 		}
 		r.hangUp() // it acknowledges nothing
 	}
@@ -196,17 +172,13 @@ func TestSlowDeviceOfReader(t *testing.T) {
 		testlink.Set(t, mine, testlink.Noise(size))
 		src, dst := imported(t, a, mine), memory(t, a, onDevice, size)
 		release := testlink.HoldStream(t, ab.d.rx.Stream)
-		if err := errors.Join(ab.Read(dst, 0, src, 0, size), ab.WriteBytes(src, 0, []byte{1})); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, errors.Join(ab.Read(dst, 0, src, 0, size), ab.WriteBytes(src, 0, []byte{1})))
 		testlink.Eventually(t, "the peer owes nothing", func() bool { return ab.d.acked.Load() == 1 && !ab.d.awaitsPeer() })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "has done 1 of 2 operations, 1 of them reads whose bytes are not all here")
 		release()
-		if err := ab.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, ab.Flush(t.Context()))
 		testcmp.Equal(t, "what was read", testlink.Get(t, dst), testlink.Noise(size))
 	}
 }
@@ -224,26 +196,20 @@ func TestReadIntoClosed(t *testing.T) {
 				r := newRogue(t, b, 1)
 				theirs := rogueMemory(t, r, b)
 				into, next := memory(t, b, k, size), memory(t, b, k, size)
-				if err := errors.Join(r.conn.Read(into, 0, theirs, 0, size), r.conn.Read(next, 0, theirs, 0, size)); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, errors.Join(r.conn.Read(into, 0, theirs, 0, size), r.conn.Read(next, 0, theirs, 0, size)))
 				r.awaitTaken(t, 2)
 				head := make([]byte, message.FrameSize)
 				(&message.Frame{Kind: message.Answer, Length: size, Total: size}).Encode(head)
 				write := func(nc net.Conn, data []byte) {
 					t.Helper()
-					if _, err := nc.Write(data); err != nil {
-						t.Fatal(err)
-					}
+					testerr.Must(nc.Write(data))(t)
 				}
 				if before > 0 {
 					write(r.data[0], append(head, testlink.Noise(before)...))
 					testlink.Eventually(t, "a part of the answer is here", r.conn.d.rx.midFrame)
 				}
 				// What Close does, once it has waited long enough for the read.
-				if err := b.t.Withdraw(into); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, b.t.Withdraw(into))
 				if before == 0 {
 					write(r.data[0], head)
 				}
@@ -268,13 +234,9 @@ func TestBeforeHalfFrame(t *testing.T) {
 			b := newRank(t, 1, loopback())
 			m, into := memory(t, b, k, 4096), memory(t, b, k, 4096)
 			r := newRogue(t, b, 1)
-			if err := r.conn.Read(into, 0, rogueMemory(t, r, b), 0, 4096); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, r.conn.Read(into, 0, rogueMemory(t, r, b), 0, 4096))
 			head := make([]byte, message.FrameSize)
-			if _, err := io.ReadFull(r.data[0], head); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(io.ReadFull(r.data[0], head))(t)
 			var all []byte
 			for _, f := range []message.Frame{
 				{Kind: message.Data, Op: 0, Memory: m.ID(), Length: 64, Total: 64},
@@ -290,9 +252,7 @@ func TestBeforeHalfFrame(t *testing.T) {
 					all = append(all, make([]byte, 64)...)
 				}
 			}
-			if _, err := r.data[0].Write(all); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(r.data[0].Write(all))(t)
 			for _, from := range []net.Conn{r.data[0], r.control} {
 				if _, err := io.ReadFull(from, head); err != nil {
 					t.Fatalf("%v memory: what came before half a frame is neither answered nor acknowledged: %v", k, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/connection/internal/message"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -21,10 +22,7 @@ type rogue struct {
 // rawDial opens a socket to a rank.
 func rawDial(t testing.TB, to *rank) net.Conn {
 	t.Helper()
-	nc, err := net.Dial("tcp", to.t.addrs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := testerr.Must(net.Dial("tcp", to.t.addrs[0]))(t)
 	t.Cleanup(func() { nc.Close() })
 	nc.SetDeadline(time.Now().Add(testlink.Timeout))
 	return nc
@@ -48,20 +46,14 @@ func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 	r := &rogue{}
 	for i := range c.sockets {
 		c.socket = i
-		nc, err := to.t.member.Client(t.Context(), rawDial(t, to), c.encode())
-		if err != nil {
-			t.Fatal(err)
-		}
+		nc := testerr.Must(to.t.member.Client(t.Context(), rawDial(t, to), c.encode()))(t)
 		if i == 0 {
 			r.control = nc
 		} else {
 			r.data = append(r.data, nc)
 		}
 	}
-	made, err := to.e.take(t.Context(), c.dialer, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testerr.Must(to.e.take(t.Context(), c.dialer, nil))(t)
 	r.conn = newLink(t, made)
 	return r
 }
@@ -71,9 +63,7 @@ func (r *rogue) send(t testing.TB, socket int, f message.Frame, payload ...byte)
 	t.Helper()
 	b := make([]byte, message.FrameSize)
 	f.Encode(b)
-	if _, err := r.data[socket].Write(append(b, payload...)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(r.data[socket].Write(append(b, payload...)))(t)
 }
 
 // acknowledge has the rogue say that so many operations are done.
@@ -81,9 +71,7 @@ func (r *rogue) acknowledge(t testing.TB, n uint64) {
 	t.Helper()
 	head := make([]byte, message.FrameSize)
 	(&message.Frame{Kind: message.Ack, Op: n}).Encode(head)
-	if _, err := r.control.Write(head); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(r.control.Write(head))(t)
 }
 
 // awaitTaken waits until the other end sends so many operations: the rogue may not speak of them before.

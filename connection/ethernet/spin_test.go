@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/connection/internal/spin"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // Machines with few cores do not spin; here they do.
@@ -19,9 +20,7 @@ func TestSpinning(t *testing.T) {
 		src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
 		dst := imported(t, a, mine)
 		for i := range uint64(50) {
-			if err := errors.Join(ab.Write(dst, 8, src, 0, 1000), ab.UpdateAndSync(dst, 0, i, i+1), ab.Flush(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, errors.Join(ab.Write(dst, 8, src, 0, 1000), ab.UpdateAndSync(dst, 0, i, i+1), ab.Flush(t.Context())))
 			if i%10 == 0 {
 				time.Sleep(2 * spin.Time) // all sleep
 			}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // netdev returns the network interface of a Soft-RoCE device, whose network these tests
@@ -54,10 +56,7 @@ func unplug(t *testing.T, dev string) (plug func()) {
 // setMTU changes an interface's MTU until the end of the test.
 func setMTU(t *testing.T, dev, mtu string) {
 	t.Helper()
-	was, err := os.ReadFile(filepath.Join("/sys/class/net", dev, "mtu"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	was := testerr.Must(os.ReadFile(filepath.Join("/sys/class/net", dev, "mtu")))(t)
 	ip(t, "link", "set", dev, "mtu", mtu)
 	t.Cleanup(func() { ip(t, "link", "set", dev, "mtu", strings.TrimSpace(string(was))) })
 }
@@ -75,10 +74,7 @@ func objects(t *testing.T) string {
 // pinned returns how much memory of this process is pinned.
 func pinned(t *testing.T) string {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := testerr.Must(os.ReadFile("/proc/self/status"))(t)
 	for line := range strings.Lines(string(status)) {
 		if strings.HasPrefix(line, "VmPin:") {
 			return line

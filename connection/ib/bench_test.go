@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // word returns the last word of pinned memory as the host polls it.
@@ -60,9 +62,7 @@ func BenchmarkWriteLatency(b *testing.B) {
 	b.ResetTimer()
 	start := time.Now()
 	for k := uint64(1); k <= rounds; k++ {
-		if err := errors.Join(put(0, k), await(0, k)); err != nil {
-			b.Fatal(err)
-		}
+		testerr.Check(b, errors.Join(put(0, k), await(0, k)))
 		now := time.Now()
 		took = append(took, now.Sub(start))
 		start = now
@@ -93,9 +93,7 @@ func BenchmarkWriteBandwidth(b *testing.B) {
 			src, dst := x.memory(b, size, true), x.imported(b, y.memory(b, size, true))
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				if err := x.conn.Write(dst, 0, src, 0, size); err != nil {
-					b.Fatal(err)
-				}
+				testerr.Check(b, x.conn.Write(dst, 0, src, 0, size))
 			}
 			x.flush(b)
 		})
@@ -107,9 +105,7 @@ func BenchmarkAtomicLatency(b *testing.B) {
 	x, y := newPair(b, Options{})
 	dst := x.imported(b, y.memory(b, 8, true))
 	for k := uint64(0); b.Loop(); k++ {
-		if err := x.conn.UpdateAndSync(dst, 0, k, k+1); err != nil {
-			b.Fatal(err)
-		}
+		testerr.Check(b, x.conn.UpdateAndSync(dst, 0, k, k+1))
 		x.flush(b)
 	}
 }

@@ -37,13 +37,9 @@ func TestNear(t *testing.T) {
 		{"cloud", 0, Options{}, nil, nil, 0},
 	} {
 		f, err := os.Open("../../topology/testdata/" + c.machine + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 		m, err := topology.Read(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, errors.Join(err, f.Close()))
 		pci := ""
 		if c.gpu >= 0 {
 			pci = m.GPUs[c.gpu].PCIBusID
@@ -147,14 +143,8 @@ func TestSecondDevice(t *testing.T) {
 	open := func(rank int, devices ...string) *side {
 		t.Helper()
 		reg := newRegistry(t, rank)
-		o, err := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}.complete(patience)
-		if err != nil {
-			t.Fatal(err)
-		}
-		transport, err := newTransport(reg, o, devices)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := testerr.Must(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}.complete(patience))(t)
+		transport := testerr.Must(newTransport(reg, o, devices))(t)
 		t.Cleanup(func() {
 			if err := errors.Join(reg.Close(), transport.Close()); err != nil {
 				t.Error(err)

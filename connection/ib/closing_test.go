@@ -33,14 +33,8 @@ func end(t *testing.T, what string, done <-chan error) error {
 // selfEndpoint returns an endpoint, and the bytes by which it connects to itself.
 func (s *side) selfEndpoint(t *testing.T) (*endpoint, []byte) {
 	t.Helper()
-	e, err := s.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := e.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testerr.Must(s.t.NewEndpoint())(t)
+	data := testerr.Must(e.MarshalBinary())(t)
 	return e.(*endpoint), data
 }
 
@@ -61,10 +55,7 @@ func TestCloseWaits(t *testing.T) {
 			before := objects(t)
 			s := newSide(t, 0, Options{QueuePairs: 2})
 			connected, data := s.selfEndpoint(t)
-			c, err := connected.connect(t.Context(), data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testerr.Must(connected.connect(t.Context(), data))(t)
 			e, data := s.selfEndpoint(t)
 			lock := &s.t.nics[0].mu
 			lock.Lock()
@@ -137,10 +128,7 @@ func TestCloseBeside(t *testing.T) {
 		},
 		"close a connection": func(t *testing.T, s *side) func() error {
 			e, data := s.selfEndpoint(t)
-			c, err := e.Connect(t.Context(), data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testerr.Must(e.Connect(t.Context(), data))(t)
 			return c.Close
 		},
 	} {
@@ -178,15 +166,10 @@ func TestCloseFails(t *testing.T) {
 	testDevices(t)
 	s := newSide(t, 0, Options{})
 	connected, data := s.selfEndpoint(t)
-	c, err := connected.connect(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(connected.connect(t.Context(), data))(t)
 	e, _ := s.selfEndpoint(t)
 	for _, one := range []*endpoint{connected, e} {
-		if err := unix.Munmap(one.scratch.bytes); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, unix.Munmap(one.scratch.bytes))
 	}
 	for name, one := range map[string]closer{"connection": c, "endpoint": e} {
 		for range 2 {
@@ -202,9 +185,7 @@ func TestEndpointOfClosed(t *testing.T) {
 	testDevices(t)
 	s := newSide(t, 0, Options{})
 	e, data := s.selfEndpoint(t)
-	if err := s.t.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, s.t.Close())
 	if _, err := e.MarshalBinary(); err != nil {
 		t.Error(err)
 	}

@@ -50,9 +50,7 @@ func TestCrossings(t *testing.T) {
 	least := int64(1 << 32) // others may call C meanwhile
 	for range 20 {
 		before := runtime.NumCgoCall()
-		if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, a.conn.Write(dst, 0, src, 0, 64))
 		least = min(least, runtime.NumCgoCall()-before)
 		a.flush(t)
 	}
@@ -72,12 +70,8 @@ func TestLargeWrite(t *testing.T) {
 	for i := range values {
 		values[i] = uint64(i)
 	}
-	if err := gpu.CopyIn(src.Buffer(), values); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.conn.Write(a.imported(t, mine), 0, src, 0, size); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(src.Buffer(), values))
+	testerr.Check(t, a.conn.Write(a.imported(t, mine), 0, src, 0, size))
 	a.flush(t)
 	got := make([]uint64, size/8)
 	read(t, mine, 0, got)
@@ -101,9 +95,7 @@ func puts(t *testing.T, from, to *side, rounds, n uint64, pinned bool) {
 	for i := range fill {
 		fill[i] = whole(uint64(i))
 	}
-	if err := gpu.CopyIn(src.Buffer(), fill); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(src.Buffer(), fill))
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for k := uint64(1); k <= rounds; k++ {
@@ -165,29 +157,16 @@ func TestSelf(t *testing.T) {
 	testDevices(t)
 	s := newSide(t, 0, Options{})
 	e, err := s.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := e.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.Connect(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
+	data := testerr.Must(e.MarshalBinary())(t)
+	c := testerr.Must(e.Connect(t.Context(), data))(t)
 	m := s.memory(t, 16, false)
 	// To connect anew is an error, which the connection does not notice.
-	other, err := decode(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testerr.Must(decode(data))(t)
 	other.queues[0].nic = 1
 	_, err = e.Connect(t.Context(), other.encode())
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "before")
-	if err := errors.Join(c.UpdateAndSync(m, 8, 0, 5), c.Flush(t.Context()), c.Close(), c.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(c.UpdateAndSync(m, 8, 0, 5), c.Flush(t.Context()), c.Close(), c.Close()))
 	got := make([]uint64, 2)
 	if read(t, m, 0, got); got[1] != 5 {
 		t.Errorf("the words are %d", got)
@@ -206,10 +185,7 @@ func TestHostBehindDevice(t *testing.T) {
 		t.Skip("there are no atomics: updates are carried out by the peer's process")
 	}
 	src, device, host := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false)), a.imported(t, b.memory(t, 64, true))
-	k, err := d.remote("test", device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := testerr.Must(d.remote("test", device))(t)
 	k.device = true
 	for i, step := range []struct {
 		do       func() error
@@ -226,9 +202,7 @@ func TestHostBehindDevice(t *testing.T) {
 		{func() error { return c.UpdateAndSync(host, 0, 4, 5) }, 1},
 	} {
 		before := d.queues[0].posted
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, step.do())
 		if got := d.queues[0].posted - before; got != step.requests {
 			t.Errorf("step %d made %d requests, want %d", i, got, step.requests)
 		}
@@ -257,9 +231,7 @@ func TestReadsLand(t *testing.T) {
 		{func() error { return c.Flush(t.Context()) }, 1},
 	} {
 		before := d.queues[0].posted
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, step.do())
 		if got := d.queues[0].posted - before; got != step.requests {
 			t.Errorf("step %d made %d requests, want %d", i, got, step.requests)
 		}
@@ -283,12 +255,8 @@ func TestRemoteAccessError(t *testing.T) {
 	a, b := newPair(t, Options{})
 	src, theirs := a.memory(t, 64, false), b.memory(t, 64, false)
 	dst := a.imported(t, theirs)
-	if err := theirs.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.conn.Write(dst, 8, src, 0, 16); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, theirs.Close())
+	testerr.Check(t, a.conn.Write(dst, 8, src, 0, 16))
 	err := a.conn.Flush(t.Context())
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "remote access error", "write of 16 bytes at offset 8 of memory 0 of rank 1", "queue pair")
 	testerr.Expect(t, a.conn.Write(dst, 8, src, 0, 16), mscclgo.ErrRemote, "has failed")
@@ -301,9 +269,7 @@ func TestBadMessage(t *testing.T) {
 	a, b := newPair(t, Options{NoAtomics: true})
 	theirs := b.memory(t, 64, false)
 	dst := a.imported(t, theirs)
-	if err := errors.Join(theirs.Close(), a.conn.UpdateAndSync(dst, 0, 0, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(theirs.Close(), a.conn.UpdateAndSync(dst, 0, 0, 1)))
 	expectFailure(t, b, mscclgo.ErrRemote, "there is no memory 0")
 }
 
@@ -312,9 +278,7 @@ func TestDeviceFailsMessage(t *testing.T) {
 	a, b := newPair(t, Options{NoAtomics: true})
 	b.t.host = func(*gpu.Buffer) []byte { return nil }
 	dst := a.imported(t, b.memory(t, 64, false))
-	if err := errors.Join(b.t.changer.stream.Close(), a.conn.Add(dst, 0, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(b.t.changer.stream.Close(), a.conn.Add(dst, 0, 1)))
 	expectFailure(t, b, mscclgo.ErrSystem, "this rank's device could not", "is closed")
 }
 
@@ -336,25 +300,12 @@ func expectFailure(t *testing.T, b *side, kind mscclgo.Kind, texts ...string) {
 func TestPeerNeverConnects(t *testing.T) {
 	testDevices(t)
 	a, b := newSide(t, 0, Options{AckTimeout: time.Millisecond, Retries: 2}), newSide(t, 1, Options{})
-	mine, err := a.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := b.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := theirs.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = a.connect(t, mine.(*endpoint), data); err != nil {
-		t.Fatal(err)
-	}
+	mine := testerr.Must(a.t.NewEndpoint())(t)
+	theirs := testerr.Must(b.t.NewEndpoint())(t)
+	data := testerr.Must(theirs.MarshalBinary())(t)
+	testerr.Check(t, a.connect(t, mine.(*endpoint), data))
 	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
-	if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, a.conn.Write(dst, 0, src, 0, 64))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	testerr.Expect(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1", "queue pair")
@@ -365,9 +316,7 @@ func TestPeerNeverConnects(t *testing.T) {
 func TestSilence(t *testing.T) {
 	a, b := newPair(t, Options{Timeout: 500 * time.Millisecond, AckTimeout: time.Minute})
 	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
-	if err := errors.Join(b.conn.Close(), a.conn.Write(dst, 0, src, 0, 64)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(b.conn.Close(), a.conn.Write(dst, 0, src, 0, 64)))
 	start := time.Now()
 	testerr.Expect(t, a.conn.Flush(t.Context()), mscclgo.ErrRemote, "acknowledged nothing for", "write of 64 bytes", "rank 0, peer 1")
 	if took := time.Since(start); took > 20*time.Second {
@@ -426,10 +375,7 @@ func TestPeerProcessStuck(t *testing.T) {
 }
 
 func descriptors(t *testing.T) int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := testerr.Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
@@ -441,9 +387,7 @@ func TestConnectAndCloseLeavesNothing(t *testing.T) {
 	var verbs, memory string
 	for i := range 101 {
 		connect(t, a, b)
-		if err := errors.Join(a.conn.Write(dst, 0, src, 0, 64), a.conn.UpdateAndSync(dst, 0, 0, 1), a.conn.Close(), b.conn.Close()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, errors.Join(a.conn.Write(dst, 0, src, 0, 64), a.conn.UpdateAndSync(dst, 0, 0, 1), a.conn.Close(), b.conn.Close()))
 		if i == 0 {
 			files, verbs, memory = descriptors(t), objects(t), pinned(t)
 		}

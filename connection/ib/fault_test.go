@@ -42,9 +42,7 @@ func TestLinkDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newPair(t, o)
-			if err := write(t, a, b); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, write(t, a, b))
 			unplug(t, dev)
 			start := time.Now()
 			testerr.Expect(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "write of 64 bytes", "queue pair")
@@ -77,12 +75,8 @@ func TestLost(t *testing.T) {
 				}
 				lost <- err
 			}})
-			if err := write(t, a, b); err != nil {
-				t.Fatal(err)
-			}
-			if err := fault(t, a, b); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, write(t, a, b))
+			testerr.Check(t, fault(t, a, b))
 			for end := time.Now().Add(patience); a.d.broken.Load() == nil && time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -105,13 +99,9 @@ func TestGoodbye(t *testing.T) {
 	a, b := newPair(t, Options{AckTimeout: 250 * time.Millisecond, Retries: 6, Lost: func(peer int, err error) {
 		t.Errorf("rank %d is lost: %v", peer, err)
 	}})
-	if err := write(t, a, b); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, write(t, a, b))
 	start := time.Now()
-	if err := b.d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.d.Close())
 	if took := time.Since(start); took > goodbyePatience/2 {
 		t.Errorf("closing took %v", took)
 	}
@@ -134,9 +124,7 @@ func TestFlushEnds(t *testing.T) {
 		return a.d.queues[0].room() == 0
 	}
 	for !full() {
-		if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, a.conn.Write(dst, 0, src, 0, 64))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -155,9 +143,7 @@ func TestLinkDownShortly(t *testing.T) {
 	a, b := newPair(t, Options{AckTimeout: time.Second})
 	plug := unplug(t, dev)
 	src, mine := a.memory(t, 64, false), b.memory(t, 64, false)
-	if err := errors.Join(a.conn.Write(a.imported(t, mine), 0, src, 0, 64), a.conn.UpdateAndSync(a.imported(t, mine), 0, 0, 7)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(a.conn.Write(a.imported(t, mine), 0, src, 0, 64), a.conn.UpdateAndSync(a.imported(t, mine), 0, 0, 7)))
 	time.Sleep(200 * time.Millisecond)
 	plug()
 	a.flush(t)
@@ -170,12 +156,8 @@ func TestLinkDownShortly(t *testing.T) {
 // TestIdlePeerDies ends the peer's transport while nobody calls anything.
 func TestIdlePeerDies(t *testing.T) {
 	a, b := newPair(t, Options{AckTimeout: time.Millisecond, Retries: 3, Timeout: time.Second})
-	if err := write(t, a, b); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, write(t, a, b))
+	testerr.Check(t, b.d.Close())
 	for end := time.Now().Add(patience); a.d.broken.Load() == nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it was never noticed")
@@ -194,10 +176,7 @@ func TestFlushReadsBack(t *testing.T) {
 		defer a.d.mu.Unlock()
 		return a.d.queues[0].posted
 	}
-	k, err := decodeKey(device.Key(registeredmem.InfiniBand))
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := testerr.Must(decodeKey(device.Key(registeredmem.InfiniBand)))(t)
 	both := uint64(2)
 	if !k.device {
 		both = 1
@@ -211,9 +190,7 @@ func TestFlushReadsBack(t *testing.T) {
 		{"both", []*registeredmem.Memory{device, host, device}, both}, {"nothing again", nil, 0},
 	} {
 		for _, m := range c.to {
-			if err := a.conn.Write(m, 0, src, 0, 64); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, a.conn.Write(m, 0, src, 0, 64))
 		}
 		before := requests()
 		a.flush(t)
@@ -252,9 +229,7 @@ func TestMTUsDiffer(t *testing.T) {
 func TestLockedMemory(t *testing.T) {
 	s := newSide(t, 0, Options{Device: testDevices(t)[0]})
 	buf, err := s.reg.Device().AllocHost(1 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	t.Cleanup(func() { buf.Close() })
 
 	// The limit does not hold for threads that have CAP_IPC_LOCK. The thread ends with the test:
@@ -262,20 +237,14 @@ func TestLockedMemory(t *testing.T) {
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
-	if err := unix.Capget(&header, &caps[0]); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.Capget(&header, &caps[0]))
 	fewer := caps
 	fewer[0].Effective &^= 1 << unix.CAP_IPC_LOCK
 	var limit unix.Rlimit
-	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit), unix.Capset(&header, &fewer[0]),
-		unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: limit.Max})); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit), unix.Capset(&header, &fewer[0]),
+		unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: limit.Max})))
 	_, failed := s.reg.Register(buf)
-	if err := errors.Join(unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit), unix.Capset(&header, &caps[0])); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit), unix.Capset(&header, &caps[0])))
 	testerr.Expect(t, failed, mscclgo.ErrSystem, "cannot be locked", "65536 bytes", "ulimit -l", "rank 0")
 	m, err := s.reg.Register(buf)
 	if err != nil {
@@ -316,18 +285,10 @@ func TestNoWayToThePeer(t *testing.T) {
 func unreachable(t *testing.T, a, b *side, change func(*endpoint)) {
 	t.Helper()
 	mine, err := a.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := b.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
+	theirs := testerr.Must(b.t.NewEndpoint())(t)
 	change(theirs.(*endpoint))
-	data, err := theirs.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(theirs.MarshalBinary())(t)
 	if err = a.connect(t, mine.(*endpoint), data); err != nil {
 		testerr.Expect(t, err, mscclgo.ErrSystem, "ready to receive", "rank 0, peer 1")
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -38,12 +39,9 @@ type side struct {
 
 func newRegistry(t testing.TB, rank int) *registeredmem.Registry {
 	t.Helper()
-	r, err := registeredmem.NewRegistry(registeredmem.Options{
+	r := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{
 		Rank: rank, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, rank), Timeout: patience, Unmapped: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -54,10 +52,7 @@ func newSide(t testing.TB, rank int, o Options) *side {
 		o.Device = testDevices(t)[rank]
 	}
 	reg := newRegistry(t, rank)
-	transport, err := New(reg, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transport := testerr.Must(New(reg, o))(t)
 	t.Cleanup(func() {
 		if err := errors.Join(reg.Close(), transport.Close()); err != nil {
 			t.Error(err)
@@ -80,20 +75,12 @@ func connect(t testing.TB, a, b *side) {
 	var ends [2]*endpoint
 	var data [2][]byte
 	for i, s := range []*side{a, b} {
-		e, err := s.t.NewEndpoint()
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := testerr.Must(s.t.NewEndpoint())(t)
 		ends[i] = e.(*endpoint)
-		if data[i], err = ends[i].MarshalBinary(); err != nil {
-			t.Fatal(err)
-		}
+		data[i] = testerr.Must(ends[i].MarshalBinary())(t)
 	}
 	for i, s := range []*side{a, b} {
-		var err error
-		if err = s.connect(t, ends[i], data[1-i]); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, s.connect(t, ends[i], data[1-i]))
 	}
 }
 
@@ -113,17 +100,9 @@ func (s *side) memory(t testing.TB, size uint64, pinned bool) *registeredmem.Mem
 	if pinned {
 		alloc = s.reg.Device().AllocHost
 	}
-	b, err := alloc(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gpu.CopyIn(b, make([]byte, size)); err != nil {
-		t.Fatal(err)
-	}
-	m, err := s.reg.Register(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(alloc(size))(t)
+	testerr.Check(t, gpu.CopyIn(b, make([]byte, size)))
+	m := testerr.Must(s.reg.Register(b))(t)
 	t.Cleanup(func() {
 		if err := errors.Join(m.Close(), b.Close()); err != nil {
 			t.Error(err)
@@ -135,14 +114,8 @@ func (s *side) memory(t testing.TB, size uint64, pinned bool) *registeredmem.Mem
 // imported returns the peer's memory as s writes to it.
 func (s *side) imported(t testing.TB, m *registeredmem.Memory) *registeredmem.Memory {
 	t.Helper()
-	data, err := m.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := s.reg.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(m.MarshalBinary())(t)
+	theirs := testerr.Must(s.reg.Import(t.Context(), data))(t)
 	return theirs
 }
 
@@ -150,9 +123,7 @@ func (s *side) flush(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := s.conn.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, s.conn.Flush(ctx))
 }
 
 func read(t testing.TB, m *registeredmem.Memory, offset uint64, values any) {
@@ -165,16 +136,12 @@ func read(t testing.TB, m *registeredmem.Memory, offset uint64, values any) {
 		n = 8 * uint64(len(v))
 	}
 	b, err := m.Buffer().Slice(offset, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	switch v := values.(type) {
 	case []byte:
 		err = gpu.CopyOut(v, b)
 	case []uint64:
 		err = gpu.CopyOut(v, b)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 }

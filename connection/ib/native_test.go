@@ -203,9 +203,7 @@ func TestBusyInC(t *testing.T) {
 	p.a.d.mu.Unlock()
 	p.must(p.put(8), 0)
 	p.must(nativetest.Request{Dst: placeIn(p.to, 0), Src: placeIn(unknown, 0), Bytes: 8}, nativetest.Busy)
-	if err := p.at.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.at.Close())
 	for end := time.Now().Add(patience); !p.a.d.heard(p.to); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a memory is never heard to be closed")
@@ -386,9 +384,7 @@ func orderInC(t *testing.T, p *port, n, rounds uint64) {
 				turn.Do(connection.Operation{Kind: connection.Write, Theirs: p.to, Own: p.from, N: n}),
 				turn.Do(connection.Operation{Kind: connection.Update, Theirs: p.to, Offset: p.to.Size() - 8, From: p.sent, To: p.sent + 1}))
 			turn.End()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 		default:
 			t.Fatalf("a thread in C got %d: %v", rc, p.a.d.failed("look"))
 		}
@@ -483,9 +479,7 @@ func TestClosedUnderLoadInC(t *testing.T) {
 func TestFailureInC(t *testing.T) {
 	p := newPort(t, Options{AckTimeout: time.Millisecond, Retries: 2}, 4096)
 	p.meet()
-	if err := p.b.d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.b.d.Close())
 	r := p.put(64)
 	r.Mark = 1
 	p.must(r, nativetest.Pending)
@@ -506,9 +500,7 @@ func TestFailureInC(t *testing.T) {
 func TestFailureOfParkedInC(t *testing.T) {
 	p := newPort(t, Options{QueuePairs: 2, AckTimeout: time.Millisecond, Retries: 2}, 2*spreadFrom+64)
 	p.meet()
-	if err := p.b.d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.b.d.Close())
 	p.must(p.signaled(p.put(2*spreadFrom)), nativetest.Pending)
 	rc := p.progress()
 	if rc == 0 {
@@ -523,9 +515,7 @@ func TestFailureOfParkedInC(t *testing.T) {
 func TestSilenceInC(t *testing.T) {
 	p := newPort(t, Options{Timeout: 500 * time.Millisecond, AckTimeout: time.Minute}, 4096)
 	p.meet()
-	if err := p.b.conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.b.conn.Close())
 	r := p.put(64)
 	r.Mark = 1
 	p.must(r, nativetest.Pending)

@@ -24,13 +24,9 @@ func TestNewsOfMany(t *testing.T) {
 		last := a.imported(t, mine[count-1])
 		for i, m := range mine {
 			if i == before {
-				if err := a.conn.Write(stays, 0, src, 0, 64); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, a.conn.Write(stays, 0, src, 0, 64))
 			}
-			if err := m.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, m.Close())
 		}
 		for i, m := range mine {
 			for end := time.Now().Add(patience); !a.d.heard(m); time.Sleep(time.Millisecond) {
@@ -55,15 +51,10 @@ func TestClosedBehindWrites(t *testing.T) {
 				src, host := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, true))
 				mine := b.memory(t, 64, false)
 				m := a.imported(t, mine)
-				k, err := a.d.remote("test", m)
-				if err != nil {
-					t.Fatal(err)
-				}
+				k := testerr.Must(a.d.remote("test", m))(t)
 				k.device = true // a GPU's
 				a.d.toDevices = true
-				if err := errors.Join(a.conn.Write(m, 8, src, 0, 8), a.conn.UpdateAndSync(m, 0, 0, 1)); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, errors.Join(a.conn.Write(m, 8, src, 0, 8), a.conn.UpdateAndSync(m, 0, 0, 1)))
 				if flushed {
 					a.flush(t)
 				}
@@ -73,9 +64,7 @@ func TestClosedBehindWrites(t *testing.T) {
 						t.Fatal("the update does not arrive")
 					}
 				}
-				if err := mine.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, mine.Close())
 				for end := time.Now().Add(patience); !a.d.heard(m); time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatal("the memory is never heard to be closed")
@@ -84,9 +73,7 @@ func TestClosedBehindWrites(t *testing.T) {
 				if !flushed {
 					a.flush(t)
 				}
-				if err := a.conn.UpdateAndSync(host, 0, 0, 1); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, a.conn.UpdateAndSync(host, 0, 0, 1))
 				a.flush(t)
 			}
 		})
@@ -97,19 +84,11 @@ func TestClosedBehindWrites(t *testing.T) {
 // error of this rank's, which has queued nothing that is not done.
 func TestNewsToOneWhoLeft(t *testing.T) {
 	a, b := newPair(t, Options{})
-	if err := write(t, a, b); err != nil {
-		t.Fatal(err)
-	}
-	if err := write(t, b, a); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, write(t, a, b))
+	testerr.Check(t, write(t, b, a))
 	m := b.memory(t, 64, false)
-	if err := a.conn.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, a.conn.Close())
+	testerr.Check(t, m.Close())
 	posted := func() bool {
 		b.d.mu.Lock()
 		defer b.d.mu.Unlock()

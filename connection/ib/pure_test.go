@@ -142,17 +142,11 @@ func TestFirstFailure(t *testing.T) {
 func TestKnown(t *testing.T) {
 	c := newUnconnected(t, 16, 1)
 	sets, ways := uint32(len(c.c.theirs)), len(c.c.theirs[0])
-	b, err := c.t.reg.Device().AllocHost(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(c.t.reg.Device().AllocHost(64))(t)
 	defer b.Close()
 	var alike []*registeredmem.Memory
 	for len(alike) < ways+2 {
-		m, err := c.t.reg.Register(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testerr.Must(c.t.reg.Register(b))(t)
 		defer m.Close()
 		if m.ID()%sets == 3 {
 			alike = append(alike, m)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -15,19 +16,11 @@ import (
 func TestRegisteredTwice(t *testing.T) {
 	a, b := newPair(t, Options{})
 	src := a.memory(t, 64, true)
-	if err := gpu.CopyIn(src.Buffer(), bytes.Repeat([]byte{7}, 64)); err != nil {
-		t.Fatal(err)
-	}
-	buf, err := b.reg.Device().AllocHost(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(src.Buffer(), bytes.Repeat([]byte{7}, 64)))
+	buf := testerr.Must(b.reg.Device().AllocHost(4096))(t)
 	register := func(buf *gpu.Buffer) *registeredmem.Memory {
 		t.Helper()
-		m, err := b.reg.Register(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testerr.Must(b.reg.Register(buf))(t)
 		return m
 	}
 	before := objects(t)
@@ -45,10 +38,7 @@ func TestRegisteredTwice(t *testing.T) {
 	if after := objects(t); after != once {
 		t.Errorf("verbs objects of one memory:\n%sof many of one range:\n%s", once, after)
 	}
-	part, err := buf.Slice(64, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := testerr.Must(buf.Slice(64, 64))(t)
 	other := register(part) // of which peers must not reach more
 	if b.t.registered(other.ID()).region == b.t.registered(first.ID()).region {
 		t.Error("a part of a buffer is registered as the buffer is")
@@ -58,32 +48,24 @@ func TestRegisteredTwice(t *testing.T) {
 	for _, m := range more[:len(more)-1] {
 		errs = append(errs, m.Close())
 	}
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(errs...))
 	if after := objects(t); after != once {
 		t.Errorf("verbs objects of one memory:\n%sof the last of many:\n%s", once, after)
 	}
 	dst := a.imported(t, last)
-	if err := a.conn.Write(dst, 4000, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, a.conn.Write(dst, 4000, src, 0, 64))
 	a.flush(t)
 	if got := buf.Bytes()[4000:4064]; bytes.Count(got, []byte{7}) != 64 {
 		t.Errorf("%v arrived", got)
 	}
-	if err := last.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, last.Close())
 	if after := objects(t); after != before || len(b.t.regions) != 0 {
 		t.Errorf("verbs objects:\n%sthen:\n%s%d regions are left", before, after, len(b.t.regions))
 	}
 
 	// A buffer that is closed before its memory has left its place to others.
 	stale := register(buf)
-	if err := buf.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, buf.Close())
 	b.t.mu.Lock()
 	if r := b.t.held(placeOf(buf)); r != nil {
 		t.Error("a registration of memory that is freed is used again")

@@ -51,9 +51,7 @@ func TestStuckShortly(t *testing.T) {
 	for range 2 {
 		b.t.nics[0].mu.Lock()
 		time.AfterFunc(timeout*5/8, b.t.nics[0].mu.Unlock)
-		if err := update(a, dst, 2*messages); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, update(a, dst, 2*messages))
 	}
 	a.flush(t)
 }

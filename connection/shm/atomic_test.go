@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -57,9 +58,7 @@ func TestPeersChangeOneWord(t *testing.T) {
 				return
 			}
 			words := make([]uint64, 2)
-			if err := gpu.CopyOut(words, mine.Buffer()); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, gpu.CopyOut(words, mine.Buffer()))
 			testcmp.Equal(t, "the sum", words[0], uint64(len(peers)*rounds*(1<<40+1)))
 			olds := append(slices.Concat(got...), words[1])
 			slices.Sort(olds)
@@ -75,19 +74,13 @@ func TestPeersChangeOneWord(t *testing.T) {
 // newEthernet attaches a transport over Ethernet to a rank that has one over shared memory.
 func newEthernet(t *testing.T, reg *registeredmem.Registry) connection.Endpoint {
 	t.Helper()
-	e, err := ethernet.New(reg, ethernet.Options{Secret: secret, Interface: "127.0.0.0/8"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testerr.Must(ethernet.New(reg, ethernet.Options{Secret: secret, Interface: "127.0.0.0/8"}))(t)
 	t.Cleanup(func() {
 		if err := errors.Join(reg.Close(), e.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	end, err := e.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testerr.Must(e.NewEndpoint())(t)
 	return end
 }
 
@@ -105,9 +98,7 @@ func connectEthernet(t *testing.T, from, to connection.Endpoint) *connection.Con
 	}()
 	c, err := from.Connect(t.Context(), theirs)
 	back := <-other
-	if err := errors.Join(err, back.err); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(err, back.err))
 	t.Cleanup(func() { errors.Join(c.Close(), back.c.Close()) })
 	return c
 }

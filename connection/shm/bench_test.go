@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -54,27 +55,16 @@ func newBenchPair(b *testing.B, over func(*registeredmem.Registry) (transport, e
 	p := &benchPair{}
 	var ends [2]connection.Endpoint
 	for i := range p.regs {
-		reg, err := registeredmem.NewRegistry(registeredmem.Options{
+		reg := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{
 			Rank: i, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(b, i), Timeout: testlink.Timeout, Unmapped: true,
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		t, err := over(reg)
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))(b)
+		t := testerr.Must(over(reg))(b)
 		b.Cleanup(func() { errors.Join(reg.Close(), t.Close()) })
-		if ends[i], err = t.NewEndpoint(); err != nil {
-			b.Fatal(err)
-		}
+		ends[i] = testerr.Must(t.NewEndpoint())(b)
 		p.regs[i] = reg
 	}
 	for i := range p.conns {
-		c, err := ends[i].Connect(b.Context(), testlink.Marshal(b, ends[1-i]))
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := testerr.Must(ends[i].Connect(b.Context(), testlink.Marshal(b, ends[1-i])))(b)
 		b.Cleanup(func() { c.Close() })
 		p.conns[i] = c
 	}
@@ -94,9 +84,7 @@ func inTurns(b *testing.B, both [2]func() error) (median [2]time.Duration) {
 	for b.Loop() {
 		for i, f := range both {
 			start := time.Now()
-			if err := f(); err != nil {
-				b.Fatal(err)
-			}
+			testerr.Check(b, f())
 			times[i] = append(times[i], time.Since(start))
 		}
 	}

@@ -68,13 +68,9 @@ func TestLarge(t *testing.T) {
 				dst := imported(t, a, mine)
 				testlink.Set(t, src, data)
 				for at, n := uint64(0), uint64(1); at < size; at, n = at+n, n*7+3 {
-					if err := ab.Write(dst, at, src, at, min(n, size-at)); err != nil {
-						t.Fatal(err)
-					}
+					testerr.Check(t, ab.Write(dst, at, src, at, min(n, size-at)))
 				}
-				if err := ab.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, ab.Flush(t.Context()))
 				testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 			})
 		}
@@ -137,17 +133,13 @@ func TestSlowDevices(t *testing.T) {
 			}
 			release := testlink.HoldStream(t, s)
 			for at := uint64(0); at < size; at += 256 {
-				if err := ab.Write(dst, at, src, at, 256); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, ab.Write(dst, at, src, at, 256))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrTimeout)
 			release()
-			if err := ab.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, ab.Flush(t.Context()))
 			testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 		})
 	}
@@ -202,9 +194,7 @@ func TestSpinning(t *testing.T) {
 		src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
 		dst := imported(t, a, mine)
 		for i := range uint64(50) {
-			if err := errors.Join(ab.Write(dst, 8, src, 0, 1000), ab.UpdateAndSync(dst, 0, i, i+1), ab.Flush(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, errors.Join(ab.Write(dst, 8, src, 0, 1000), ab.UpdateAndSync(dst, 0, i, i+1), ab.Flush(t.Context())))
 			if i%10 == 0 {
 				time.Sleep(2 * spin.Time) // all sleep
 			}
@@ -234,10 +224,7 @@ func TestNoLeaks(t *testing.T) {
 	}
 	cycle := func() {
 		for _, ends := range [][2]*rank{{a, b}, {b, a}, {a, a}} {
-			c, err := ends[0].e.Connect(t.Context(), testlink.Marshal(t, ends[1].e))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testerr.Must(ends[0].e.Connect(t.Context(), testlink.Marshal(t, ends[1].e)))(t)
 			defer func(c *connection.Connection) {
 				if err := c.Close(); err != nil {
 					t.Error(err)

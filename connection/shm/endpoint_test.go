@@ -24,13 +24,9 @@ func TestConnectErrors(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	closed, err := a.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	for range 2 {
-		if err := closed.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, closed.Close())
 	}
 	for name, c := range map[string]struct {
 		e    *endpoint
@@ -60,9 +56,7 @@ func TestConnectErrors(t *testing.T) {
 			}
 		})
 	}
-	if err := b.t.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.t.Close())
 	_, err = a.e.Connect(t.Context(), good)
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
 	_, err = b.e.Connect(t.Context(), testlink.Marshal(t, a.e))
@@ -79,9 +73,7 @@ func TestSilentPeer(t *testing.T) {
 		<-silent
 		return fdpass.Answer{Body: []byte("too late")}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer server.Close()
 	defer close(silent)
 	d := b.e.about

@@ -36,17 +36,14 @@ func newRogue(t testing.TB, to *rank) *rogue {
 	t.Helper()
 	r := &rogue{}
 	ask := request{from: 0, to: to.e.about.rank, endpoint: to.e.about.id}
-	err := fdpass.Connect(t.Context(), to.t.key, to.t.server.Name(), ask.encode(), func(a fdpass.Answer, sock *net.UnixConn) (err error) {
+	testerr.Check(t, fdpass.Connect(t.Context(), to.t.key, to.t.server.Name(), ask.encode(), func(a fdpass.Answer, sock *net.UnixConn) (err error) {
 		if a.File == nil {
 			return errors.New(string(a.Body))
 		}
 		r.sock = sock
 		r.ring, err = mapRing(to.reg.Device(), a.File)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(func() {
 		r.sock.Close()
 		if err := r.ring.Close(); err != nil {
@@ -76,10 +73,7 @@ func (r *rogue) says(t testing.TB, kind message.Kind) message.Frame {
 		if err != nil {
 			t.Fatalf("the packet of kind %d does not come: %v", kind, err)
 		}
-		m, err := message.Decode(packet[:n])
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testerr.Must(message.Decode(packet[:n]))(t)
 		if m.Kind == kind {
 			return m
 		}
@@ -180,9 +174,7 @@ func TestBadCounts(t *testing.T) {
 			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 			ab := connect(t, a, b)
 			dst := imported(t, a, memory(t, b, pinned, 8))
-			if err := errors.Join(ab.UpdateAndSync(dst, 0, 0, 1), ab.Flush(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, errors.Join(ab.UpdateAndSync(dst, 0, 0, 1), ab.Flush(t.Context())))
 			lie(receiverOf(t, b).ring)
 			if err := ab.UpdateAndSync(dst, 0, 1, 2); err != nil {
 				testerr.Expect(t, err, mscclgo.ErrRemote, "entries are done")
@@ -208,9 +200,7 @@ func TestBadPackets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRogue(t, newRank(t, 1, Options{}))
-			if _, err := r.sock.Write(c.packet); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(r.sock.Write(c.packet))(t)
 			testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, c.says)
 		})
 	}
@@ -225,9 +215,7 @@ func TestBadPackets(t *testing.T) {
 		t.Run(name+" to the sender", func(t *testing.T) {
 			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 			ab := connect(t, a, b)
-			if _, err := receiverOf(t, b).sock.Write(c.packet); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(receiverOf(t, b).sock.Write(c.packet))(t)
 			testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, c.says)
 		})
 	}
@@ -271,22 +259,12 @@ func FuzzRing(f *testing.F) {
 // TestBadRings has a peer answer with files that are no rings, which are not mapped.
 func TestBadRings(t *testing.T) {
 	made := func(size int64, seals int) *os.File {
-		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Ftruncate(fd, size); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-			t.Fatal(err)
-		}
+		fd := testerr.Must(unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING))(t)
+		testerr.Check(t, unix.Ftruncate(fd, size))
+		testerr.Must(unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals))(t)
 		return os.NewFile(uintptr(fd), "test")
 	}
-	plain, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testerr.Must(os.CreateTemp(t.TempDir(), ""))(t)
 	device := newRank(t, 0, Options{}).reg.Device()
 	for name, c := range map[string]struct {
 		file *os.File
@@ -313,9 +291,7 @@ func TestBadRequests(t *testing.T) {
 	b := newRank(t, 1, Options{})
 	good := request{from: 0, to: 1, endpoint: b.e.about.id}
 	closed, err := b.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	closed.Close()
 	for name, c := range map[string]struct {
 		ask  []byte
@@ -353,18 +329,11 @@ func TestStuckPeer(t *testing.T) {
 	ab := connect(t, a, b)
 	src, dst := memory(t, a, onDevice, 4096), imported(t, a, memory(t, b, onDevice, 4096))
 	before, err := ab.Mark()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	release := b.hold()
 	defer release()
-	if err := ab.Write(dst, 0, src, 0, 4096); err != nil {
-		t.Fatal(err)
-	}
-	behind, err := ab.Mark()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ab.Write(dst, 0, src, 0, 4096))
+	behind := testerr.Must(ab.Mark())(t)
 	testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", "done nothing for", "1 entries waiting")
 	if ok, err := before.Done(); !ok || err != nil {
 		t.Errorf("a mark before all is done: %v, %v", ok, err)
@@ -384,9 +353,7 @@ func TestPeerCloses(t *testing.T) {
 	a, b := newRank(t, 0, Options{Lost: func(_ int, err error) { told <- err }}), newRank(t, 1, Options{})
 	ab := connect(t, a, b)
 	src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
-	if err := errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Flush(t.Context()), b.t.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Flush(t.Context()), b.t.Close()))
 	testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, "has closed the connection")
 	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
 	if err := ab.Close(); err != nil {
@@ -465,11 +432,9 @@ func TestLostConnect(t *testing.T) {
 	// One whose context ended when the ring was on its way.
 	ask := request{from: 0, to: 1, endpoint: b.e.about.id}
 	for range 20 {
-		if err := fdpass.Connect(t.Context(), b.t.key, b.t.server.Name(), ask.encode(), func(_ fdpass.Answer, sock *net.UnixConn) error {
+		testerr.Check(t, fdpass.Connect(t.Context(), b.t.key, b.t.server.Name(), ask.encode(), func(_ fdpass.Answer, sock *net.UnixConn) error {
 			return sock.Close()
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for end := time.Now().Add(testlink.Timeout); ; time.Sleep(time.Millisecond) {
 		if receivers := message.All[*receiver](&b.t.rank); len(receivers) == 0 {
@@ -492,9 +457,7 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 			src, mine := memory(t, a, onDevice, 16<<20), memory(t, b, onDevice, 16<<20)
 			release := b.hold()
 			defer release()
-			if err := ab.Write(imported(t, a, mine), 0, src, 0, 16<<20); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, ab.Write(imported(t, a, mine), 0, src, 0, 16<<20))
 			start := time.Now()
 			time.AfterFunc(50*time.Millisecond, func() { close(group) })
 			var errs []error
@@ -527,9 +490,7 @@ func TestDiesDuringCopies(t *testing.T) {
 				release = testlink.HoldStream(t, ab.d.stream)
 			}
 			defer release()
-			if err := ab.Write(dst, 0, src, 0, 64); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, ab.Write(dst, 0, src, 0, 64))
 			testlink.Eventually(t, "the write is being copied", func() bool {
 				ab.d.Mu.Lock()
 				defer ab.d.Mu.Unlock()
@@ -556,20 +517,14 @@ func TestReadIntoClosed(t *testing.T) {
 				src, into, next := imported(t, a, mine), memory(t, a, k, size), memory(t, a, k, size)
 				release := b.hold()
 				defer release()
-				if err := errors.Join(ab.Read(into, 0, src, 0, size), ab.Read(next, 0, src, 0, size)); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, errors.Join(ab.Read(into, 0, src, 0, size), ab.Read(next, 0, src, 0, size)))
 				gone := func() error { return a.t.Withdraw(into) } // as Close, once it has waited long enough for the read
 				if what == "buffer" {
 					gone = into.Buffer().Close
 				}
-				if err := gone(); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, gone())
 				release()
-				if err := ab.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, ab.Flush(t.Context()))
 				testcmp.Equal(t, "what was read next", testlink.Get(t, next), testlink.Noise(size))
 			})
 		}
@@ -587,9 +542,7 @@ func TestCloseWhilePeerReadsNothing(t *testing.T) {
 	}
 	start := time.Now()
 	for _, m := range all {
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, m.Close())
 	}
 	if err := b.t.Close(); err != nil {
 		t.Error(err)
@@ -619,9 +572,7 @@ func TestRefusals(t *testing.T) {
 			dst := imported(t, a, mine)
 			r := receiverOf(t, b)
 			b.t.rank.Targets.Remove(mine.ID()) // so that the peers do not hear of it
-			if err := c.send(ab, dst, src); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, c.send(ab, dst, src))
 			testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", c.says)
 			testerr.Expect(t, failed(t, &r.half), mscclgo.ErrRemote, "memory 0, which is closed")
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testlink"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -63,30 +64,22 @@ func newRank(t testing.TB, number int, o Options) *rank {
 // newMortalRank returns a rank whose group has failed once failed is closed.
 func newMortalRank(t testing.TB, number int, o Options, failed <-chan struct{}) *rank {
 	t.Helper()
-	reg, err := registeredmem.NewRegistry(registeredmem.Options{
+	reg := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{
 		Rank: number, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(t, number), Timeout: testlink.Timeout, Unmapped: true, Failed: failed,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	r := &rank{reg: reg, log: &testlink.Log{}}
 	o.Secret = secret
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	}
-	if r.t, err = New(reg, o); err != nil {
-		t.Fatal(err)
-	}
+	r.t = testerr.Must(New(reg, o))(t)
 	r.t.rank.Host = r.host
 	t.Cleanup(func() {
 		if err := errors.Join(reg.Close(), r.t.Close()); err != nil {
 			t.Errorf("closing rank %d: %v", number, err)
 		}
 	})
-	e, err := r.t.NewEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testerr.Must(r.t.NewEndpoint())(t)
 	r.e = e.(*endpoint)
 	return r
 }
@@ -100,14 +93,8 @@ type link struct {
 // connect connects a rank to another.
 func connect(t testing.TB, from, to *rank) *link {
 	t.Helper()
-	d, err := from.e.connect(t.Context(), testlink.Marshal(t, to.e))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := connection.New(from.reg, d.Peer, registeredmem.SHM, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testerr.Must(from.e.connect(t.Context(), testlink.Marshal(t, to.e)))(t)
+	c := testerr.Must(connection.New(from.reg, d.Peer, registeredmem.SHM, d))(t)
 	t.Cleanup(func() { c.Close() })
 	return &link{c, d}
 }

@@ -118,36 +118,20 @@ func newProcess(t *testing.T, a *rank) *process {
 	p := &process{cmd: exec.Command("/proc/self/exe")}
 	p.cmd.Env = append(os.Environ(), childEnv+"="+testdev.Name(t, 1), "GORACE=atexit_sleep_ms=0")
 	p.cmd.Stderr = os.Stderr
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.in = testerr.Must(p.cmd.StdinPipe())(t)
+	out := testerr.Must(p.cmd.StdoutPipe())(t)
 	p.out = bufio.NewScanner(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.cmd.Start())
 	t.Cleanup(func() {
 		p.cmd.Process.Kill()
 		p.cmd.Wait()
 	})
 	endpoint, memoryBytes := p.line(t), p.line(t)
-	c, err := a.e.connect(t.Context(), endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := connection.New(a.reg, 1, registeredmem.SHM, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(a.e.connect(t.Context(), endpoint))(t)
+	conn := testerr.Must(connection.New(a.reg, 1, registeredmem.SHM, c))(t)
 	t.Cleanup(func() { conn.Close() })
 	p.to = &link{conn, c}
-	if p.dst, err = a.reg.Import(t.Context(), memoryBytes); err != nil {
-		t.Fatal(err)
-	}
+	p.dst = testerr.Must(a.reg.Import(t.Context(), memoryBytes))(t)
 	p.mine = memory(t, a, onDevice, childSize)
 	p.say(t, "endpoint", testlink.Marshal(t, a.e))
 	p.say(t, "memory", testlink.Marshal(t, p.mine))
@@ -160,19 +144,14 @@ func (p *process) line(t *testing.T) []byte {
 	if !p.out.Scan() {
 		t.Fatal("the process has ended:", p.out.Err())
 	}
-	data, err := hex.DecodeString(p.out.Text())
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(hex.DecodeString(p.out.Text()))(t)
 	return data
 }
 
 // say has the process do something.
 func (p *process) say(t *testing.T, what string, data []byte) {
 	t.Helper()
-	if _, err := fmt.Fprintf(p.in, "%s %x\n", what, data); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(fmt.Fprintf(p.in, "%s %x\n", what, data))(t)
 	if !p.out.Scan() || p.out.Text() != "done" {
 		t.Fatalf("the process answers %q to %s", p.out.Text(), what)
 	}
@@ -185,9 +164,7 @@ func TestProcesses(t *testing.T) {
 	src := memory(t, a, onDevice, childSize)
 	data := testlink.Noise(childSize)
 	testlink.Set(t, src, data)
-	if err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context())))
 	p.say(t, "copy", nil)
 	testcmp.Equal(t, "what came back", testlink.Get(t, p.mine), data)
 	p.in.Close()
@@ -219,9 +196,7 @@ func TestKilled(t *testing.T) {
 		}
 	}()
 	<-begun
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.cmd.Process.Kill())
 	testerr.Expect(t, <-flushed, mscclgo.ErrRemote, "rank 0, peer 1")
 	testerr.Expect(t, failed(t, &p.to.d.half), mscclgo.ErrRemote, "its process has ended")
 	for range 2 { // of each direction
@@ -236,10 +211,7 @@ func TestKilled(t *testing.T) {
 // mappedRings returns how many rings this process maps.
 func mappedRings(t *testing.T) int {
 	t.Helper()
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := testerr.Must(os.ReadFile("/proc/self/maps"))(t)
 	return strings.Count(string(maps), "/memfd:mscclgo-ring")
 }
 
@@ -249,9 +221,7 @@ func TestStopped(t *testing.T) {
 	a := newRank(t, 0, Options{Timeout: 500 * time.Millisecond})
 	p := newProcess(t, a)
 	src := memory(t, a, onDevice, childSize)
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context()))
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", fmt.Sprintf("its process is stopped (process %d)", p.cmd.Process.Pid))
 	start := time.Now()

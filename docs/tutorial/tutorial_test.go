@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestPrograms builds and runs each program, as a reader does, and looks for what it says.
@@ -25,10 +27,7 @@ func TestPrograms(t *testing.T) {
 		"07-errors":             {"rank 3 blames rank 2", "channel 'baton' from 2 to 3"},
 		"07-errors -forgets -1": {"rank 0: all is well", "rank 3: all is well"},
 	}
-	folders, err := filepath.Glob("0*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folders := testerr.Must(filepath.Glob("0*"))(t)
 	bin := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "./...").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

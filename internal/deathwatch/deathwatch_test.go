@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const roleVariable = "DEATHWATCH_TEST_ROLE"
@@ -56,10 +58,7 @@ func child(t *testing.T, dir string) int {
 	t.Helper()
 	for range 1000 {
 		if text, err := os.ReadFile(dir + "/child"); err == nil {
-			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			pid := testerr.Must(strconv.Atoi(strings.TrimSpace(string(text))))(t)
 			return pid
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -92,22 +91,13 @@ func within(t *testing.T, what string, ok func() bool) {
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"watched", "free", "folder", "folder/deep"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], dir)
 	cmd.Env = append(os.Environ(), roleVariable+"=hold")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := out.Read(make([]byte, 5)); err != nil {
-		t.Fatal(err)
-	}
+	out := testerr.Must(cmd.StdoutPipe())(t)
+	testerr.Check(t, cmd.Start())
+	testerr.Must(out.Read(make([]byte, 5)))(t)
 	watched, free := child(t, dir+"/watched"), child(t, dir+"/free")
 	defer syscall.Kill(free, syscall.SIGKILL)
 	cmd.Process.Kill()
@@ -122,17 +112,9 @@ func TestKilled(t *testing.T) {
 func TestClose(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "a folder; with a name")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	w, err := Start(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd, err := group(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.Mkdir(folder, 0o700))
+	w := testerr.Must(Start(folder))(t)
+	cmd := testerr.Must(group(dir))(t)
 	w.Add(cmd.Process.Pid)
 	w.Add(cmd.Process.Pid)
 	if err := w.Close(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 var testKey = Key{Group: [16]byte{1, 2, 3}, Secret: [32]byte{4, 5, 6}}
@@ -88,7 +89,7 @@ func (l *logged) await(t *testing.T, text string) {
 func serve(t *testing.T) (*Server, *logged) {
 	t.Helper()
 	log := new(logged)
-	s, err := Listen(testKey, 0, slog.New(slog.NewTextHandler(log, nil)), func(request []byte, sameProcess bool) Answer {
+	s := testerr.Must(Listen(testKey, 0, slog.New(slog.NewTextHandler(log, nil)), func(request []byte, sameProcess bool) Answer {
 		a := Answer{Body: request}
 		switch string(request) {
 		case "file", "child":
@@ -104,10 +105,7 @@ func serve(t *testing.T) (*Server, *logged) {
 			a.Value = []int{1, 2}
 		}
 		return a
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { s.Close() })
 	return s, log
 }
@@ -144,18 +142,12 @@ func TestCall(t *testing.T) {
 func TestNoDescriptors(t *testing.T) {
 	s, _ := serve(t)
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	none := limit
 	none.Cur = 3
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
 	got := call(s.Name(), nil)
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	expectError(t, got, "system error", "too many open files")
 }
 
@@ -176,22 +168,16 @@ func TestManyAtOnce(t *testing.T) {
 // end learns that the other has gone.
 func TestConnect(t *testing.T) {
 	stays := make(chan *net.UnixConn, 1)
-	s, err := Listen(testKey, 0, slog.New(slog.DiscardHandler), func(request []byte, _ bool) Answer {
+	s := testerr.Must(Listen(testKey, 0, slog.New(slog.DiscardHandler), func(request []byte, _ bool) Answer {
 		return Answer{Body: request, Stay: func(c *net.UnixConn) { stays <- c }}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	var near *net.UnixConn
-	err = Connect(ctx, testKey, s.Name(), []byte("stay"), func(a Answer, c *net.UnixConn) error {
+	testerr.Check(t, Connect(ctx, testKey, s.Name(), []byte("stay"), func(a Answer, c *net.UnixConn) error {
 		near = c
 		expect(t, string(a.Body), "stay")
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	defer near.Close()
 	cancel()
 	far := <-stays
@@ -200,19 +186,12 @@ func TestConnect(t *testing.T) {
 	}
 	for _, c := range [][2]*net.UnixConn{{near, far}, {far, near}} {
 		for _, packet := range []string{"one", "two"} {
-			if _, err := c[0].Write([]byte(packet)); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(c[0].Write([]byte(packet)))(t)
 		}
 		got := make([]byte, 10)
-		n, err := c[1].Read(got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := testerr.Must(c[1].Read(got))(t)
 		expect(t, string(got[:n]), "one")
-		if _, err := c[1].Read(got); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Must(c[1].Read(got))(t)
 	}
 	far.Close()
 	if n, err := near.Read(make([]byte, 10)); err != io.EOF {
@@ -223,21 +202,14 @@ func TestConnect(t *testing.T) {
 // TestStayGone has a caller that does not wait for the answer.
 func TestStayGone(t *testing.T) {
 	stays, asked := make(chan *net.UnixConn, 1), make(chan struct{})
-	s, err := Listen(testKey, 0, slog.New(slog.DiscardHandler), func([]byte, bool) Answer {
+	s := testerr.Must(Listen(testKey, 0, slog.New(slog.DiscardHandler), func([]byte, bool) Answer {
 		<-asked
 		return Answer{Stay: func(c *net.UnixConn) { stays <- c }}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	defer s.Close()
 	conn := dialRaw(t, s.Name())
-	if _, err := testKey.member(s.Name(), 0).Client(t.Context(), conn, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write(encodeRequest(nil)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(testKey.member(s.Name(), 0).Client(t.Context(), conn, nil))(t)
+	testerr.Must(conn.Write(encodeRequest(nil)))(t)
 	conn.Close()
 	close(asked)
 	if c := <-stays; c != nil {
@@ -268,10 +240,7 @@ func TestStrangersAreRefused(t *testing.T) {
 // dialRaw connects without this package's part of the protocol.
 func dialRaw(t *testing.T, name string) *net.UnixConn {
 	t.Helper()
-	conn, err := net.DialUnix("unixpacket", nil, address(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testerr.Must(net.DialUnix("unixpacket", nil, address(name)))(t)
 	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -292,9 +261,7 @@ func TestNoise(t *testing.T) {
 	s, log := serve(t)
 	for _, noise := range [][]byte{{0}, []byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, maxRequest), make([]byte, maxRequest+1)} {
 		conn := dialRaw(t, s.Name())
-		if _, err := conn.Write(noise); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Must(conn.Write(noise))(t)
 		expectHangup(t, conn)
 	}
 	log.await(t, "fdpass: refused a connection")
@@ -324,10 +291,7 @@ func TestSilentStrangersMakeRoom(t *testing.T) {
 func impostor(t *testing.T, answer func(*net.UnixConn)) (name string) {
 	t.Helper()
 	name = fmt.Sprintf("%s%032x", namePrefix, time.Now().UnixNano())
-	ln, err := net.ListenUnix("unixpacket", address(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testerr.Must(net.ListenUnix("unixpacket", address(name)))(t)
 	var wg sync.WaitGroup
 	t.Cleanup(func() {
 		ln.Close()
@@ -431,10 +395,7 @@ func TestImpostors(t *testing.T) {
 func openFiles(t *testing.T) int {
 	t.Helper()
 	count := func() int {
-		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := testerr.Must(os.ReadDir("/proc/self/fd"))(t)
 		return len(all)
 	}
 	n, same := count(), 0
@@ -498,15 +459,12 @@ func TestOtherProcess(t *testing.T) {
 
 func TestValueStaysInProcess(t *testing.T) {
 	log := new(logged)
-	s, err := Listen(testKey, 0, slog.New(slog.NewTextHandler(log, nil)), func(_ []byte, sameProcess bool) Answer {
+	s := testerr.Must(Listen(testKey, 0, slog.New(slog.NewTextHandler(log, nil)), func(_ []byte, sameProcess bool) Answer {
 		if sameProcess {
 			t.Error("a child counts as the same process")
 		}
 		return Answer{Value: "secret"}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	defer s.Close()
 	expectError(t, child(t, s.Name(), nil), "remote failure")
 	log.await(t, "leave the process")
@@ -527,9 +485,7 @@ func TestOtherUser(t *testing.T) {
 func TestClose(t *testing.T) {
 	s, _ := serve(t)
 	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, s.Close())
 	}
 	expectError(t, call(s.Name(), nil), "remote failure", "nobody listens")
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // The ranks of one process all ask each other, in the same order.
@@ -64,10 +66,7 @@ func TestBusyServer(t *testing.T) {
 func impatient(t *testing.T, patience time.Duration, handle Handler) *Server {
 	t.Helper()
 	name := fmt.Sprintf("%s%032x", namePrefix, time.Now().UnixNano())
-	ln, err := net.ListenUnix("unixpacket", address(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testerr.Must(net.ListenUnix("unixpacket", address(name)))(t)
 	s := serveOn(ln, name, testKey, patience, slog.New(slog.DiscardHandler), handle)
 	t.Cleanup(func() { s.Close() })
 	return s

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // start starts a shell script, which prints the process that it has stopped, and returns
@@ -17,24 +19,14 @@ func start(t *testing.T, script string) (shell, stopped int) {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := testerr.Must(cmd.StdoutPipe())(t)
+	testerr.Check(t, cmd.Start())
 	t.Cleanup(func() {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		cmd.Wait()
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stopped, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
-		t.Fatal(err)
-	}
+	line := testerr.Must(bufio.NewReader(out).ReadString('\n'))(t)
+	stopped = testerr.Must(strconv.Atoi(strings.TrimSpace(line)))(t)
 	return cmd.Process.Pid, stopped
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // event returns an event of block 0.
@@ -132,14 +133,8 @@ func TestDecode(t *testing.T) {
 	r.Kernels = []native.Event{event(native.EventSignal, 1, 2, 7, 1, 1, 0, 0)}
 	r.HostDoes = []native.Event{event(native.EventWrite, 3, 4, 0, 1, 0, 64, 0)}
 	r.Sites = []native.LaunchSite{{Kernel: "k", Stream: 1}}
-	b, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := Decode(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(r.Encode())(t)
+	got := testerr.Must(Decode(b))(t)
 	testcmp.Equal(t, "the record", got, r)
 	for i := range b {
 		if _, err := Decode(b[:i]); err == nil {
@@ -152,10 +147,7 @@ func TestDecode(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	b, err := pair()[0].Encode()
-	if err != nil {
-		f.Fatal(err)
-	}
+	b := testerr.Must(pair()[0].Encode())(f)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := Decode(b)
@@ -175,9 +167,7 @@ func TestWrite(t *testing.T) {
 	ranks[0].Kernels = []native.Event{event(native.EventLaunchBegin, 1500, 1500, 0, 0, 0, 0, 0), event(native.EventPut, 2000, 4123, 7, 1, 0, 64, 0)}
 	ranks[0].KernelsDropped, ranks[0].Failure = 5, "it \"failed\""
 	var out bytes.Buffer
-	if err := Write(&out, ranks); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, Write(&out, ranks))
 	if !json.Valid(out.Bytes()) {
 		t.Errorf("it is not JSON:\n%s", &out)
 	}

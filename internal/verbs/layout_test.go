@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestLayout compares abi.h with the headers of the system's libibverbs.
@@ -18,10 +20,7 @@ func TestLayout(t *testing.T) {
 		if out, err := exec.Command("cc", append(flags, "-o", program, "testdata/layout.c")...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		out, err := exec.Command(program).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testerr.Must(exec.Command(program).Output())(t)
 		return strings.Split(strings.TrimSpace(string(out)), "\n")
 	}
 	ours, theirs := layout("-DOURS", "-I."), layout()

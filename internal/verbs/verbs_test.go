@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,9 +81,7 @@ func open(t *testing.T, name string) *side {
 	s := new(side)
 	keep := func(c interface{ Close() error }, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 		t.Cleanup(func() {
 			if err := c.Close(); err != nil {
 				t.Error(err)
@@ -90,10 +89,7 @@ func open(t *testing.T, name string) *side {
 		})
 	}
 	var err error
-	s.page, err = unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.page = testerr.Must(unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON))(t)
 	s.ctx, err = Open(name)
 	keep(s.ctx, err)
 	port, err := s.ctx.Port(1)
@@ -107,10 +103,7 @@ func open(t *testing.T, name string) *side {
 	if err != nil || a.Depth < 16 || a.Entries < 16 || a.Ports < 1 {
 		t.Fatalf("the device has %+v, %v", a, err)
 	}
-	gids, err := GIDs(os.DirFS("/sys"), name, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gids := testerr.Must(GIDs(os.DirFS("/sys"), name, 1))(t)
 	var ok bool
 	if s.gid, ok = BestGID(gids); !ok {
 		t.Fatalf("no RoCE v2 among %v", gids)
@@ -130,12 +123,10 @@ func open(t *testing.T, name string) *side {
 }
 
 func (s *side) connect(t *testing.T, peer *side) {
-	if err := s.qp.Connect(&Path{
+	testerr.Check(t, s.qp.Connect(&Path{
 		GID: peer.gid.Address, PeerQP: peer.qp.Number(), MTU: 3, Port: 1, Global: true,
 		GIDIndex: uint8(s.gid.Index), HopLimit: 64, Reads: 1, PeerReads: 1, Timeout: 10, Retries: 3, RNRRetries: 7, RNRTimer: 1,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func (s *side) post(t *testing.T, work ...Work) Completion {

@@ -10,25 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/internal/procfs"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestReadBoard reads a board of two of three ranks, and files that are not boards.
 func TestReadBoard(t *testing.T) {
 	now := time.Now()
-	s, err := CreateBoard(2, 3, 77)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(CreateBoard(2, 3, 77))(t)
 	defer s.Close()
 	file := s.File
 	s.Report(0, (&Status{Process: uint32(os.Getpid()), Namespace: procfs.Namespace(), Host: HostName(), Call: 5}).Encode())
 	s.Beat(0, uint64(now.Add(-time.Minute).UnixMilli()))
 	s.Report(1, (&Status{Process: uint32(os.Getpid()), Namespace: procfs.Namespace(), Host: "another", Call: 6}).Encode())
 	s.Beat(1, Gone)
-	j, err := ReadBoard(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := testerr.Must(ReadBoard(file))(t)
 	if j.ID != 77 || j.Started.Sub(now).Abs() > time.Minute || len(j.Ranks) != 3 {
 		t.Errorf("the job is %+v", j)
 	}
@@ -61,18 +56,10 @@ func TestReadBoard(t *testing.T) {
 		}
 	}
 
-	plain, err := os.Create(filepath.Join(t.TempDir(), "board"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testerr.Must(os.Create(filepath.Join(t.TempDir(), "board")))(t)
 	defer plain.Close()
-	if err := plain.Truncate(int64(boardBytes(2, 3))); err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.MemfdCreate("board", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, plain.Truncate(int64(boardBytes(2, 3))))
+	fd := testerr.Must(unix.MemfdCreate("board", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING))(t)
 	loose := os.NewFile(uintptr(fd), "board")
 	defer loose.Close()
 	for _, f := range []*os.File{plain, loose} {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // callers returns ranks of a new board that have made a number of calls.
@@ -187,18 +188,11 @@ func TestExtend(t *testing.T) {
 // TestOpenBoard refuses what is no board's file.
 func TestOpenBoard(t *testing.T) {
 	file := func(size int64, seals int) *os.File {
-		fd, err := unix.MemfdCreate("test", unix.MFD_ALLOW_SEALING)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fd := testerr.Must(unix.MemfdCreate("test", unix.MFD_ALLOW_SEALING))(t)
 		f := os.NewFile(uintptr(fd), "test")
 		t.Cleanup(func() { f.Close() })
-		if err := f.Truncate(size); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, f.Truncate(size))
+		testerr.Must(unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals))(t)
 		return f
 	}
 	right := int64(boardBytes(3, 5))
@@ -214,15 +208,9 @@ func TestOpenBoard(t *testing.T) {
 			s.Close()
 		}
 	}
-	made, err := CreateBoard(3, 5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testerr.Must(CreateBoard(3, 5, 1))(t)
 	defer made.Close()
-	s, err := OpenBoard(made.File, 3, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(OpenBoard(made.File, 3, 5))(t)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

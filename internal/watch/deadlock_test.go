@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // stillRanks returns two ranks of which nothing goes on: a kernel of rank 0 waits for a
@@ -95,10 +97,7 @@ func TestStillEncoded(t *testing.T) {
 	for len(s.Still.Threads) < MaxThreads+2 {
 		s.Still.Threads = append(s.Still.Threads, s.Still.Threads[0])
 	}
-	got, err := Decode(s.Encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(Decode(s.Encode()))(t)
 	s.Still.Threads, s.Still.More = s.Still.Threads[:MaxThreads], s.Still.More+2
 	if diff := cmp.Diff(&s, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

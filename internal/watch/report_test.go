@@ -5,14 +5,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func listen(t *testing.T, group [groupSize]byte) *Listener {
 	t.Helper()
-	l, err := Listen(group)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testerr.Must(Listen(group))(t)
 	t.Cleanup(func() { l.Close() })
 	t.Setenv(Env, l.Name())
 	return l
@@ -58,26 +57,17 @@ func TestForget(t *testing.T) {
 func TestManyReports(t *testing.T) {
 	mine := [16]byte{1}
 	l := listen(t, mine)
-	fd, err := socket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := testerr.Must(socket())(t)
 	defer unix.Close(fd)
-	if err := unix.SetNonblock(fd, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 10}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.SetNonblock(fd, false))
+	testerr.Check(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 10}))
 	for i := range 2000 { // more than the queue holds; each waits for room, where Send does not
 		if err := unix.Sendto(fd, reports.Marshal(&Report{Group: [16]byte{2}}), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
 			t.Fatalf("nobody reads what is sent: %v after %d reports", err, i)
 		}
 	}
 	want := Report{mine, 3, "lost its way"}
-	if err := unix.Sendto(fd, reports.Marshal(&want), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.Sendto(fd, reports.Marshal(&want), 0, &unix.SockaddrUnix{Name: l.Name()}))
 	if r, ok := l.First(); !ok || r != want {
 		t.Errorf("First = %+v, %v, want %+v", r, ok, want)
 	}
@@ -107,16 +97,11 @@ func TestNobodyListens(t *testing.T) {
 
 func TestMalformedReports(t *testing.T) {
 	l := listen(t, [16]byte{})
-	fd, err := socket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := testerr.Must(socket())(t)
 	defer unix.Close(fd)
 	good := reports.Marshal(&Report{Rank: 5})
 	for _, b := range [][]byte{{}, good[:len(good)-1], append(good, 0), make([]byte, 1<<16)} {
-		if err := unix.Sendto(fd, b, 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, unix.Sendto(fd, b, 0, &unix.SockaddrUnix{Name: l.Name()}))
 	}
 	if r, ok := l.First(); ok {
 		t.Errorf("First = %v of malformed reports", r)

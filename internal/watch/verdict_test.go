@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed testdata/verdicts.txt
@@ -30,10 +31,7 @@ func rankOf(t *testing.T, ranks []Rank, name string) *Rank {
 }
 
 func duration(t *testing.T, text string) time.Duration {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testerr.Must(time.ParseDuration(text))(t)
 	return d
 }
 
@@ -203,10 +201,7 @@ func TestStatusRoundTrip(t *testing.T) {
 			{Stream: 3, Number: 1 << 50, Kernel: "allReduce", Group: OtherGroup, Nth: 7, Blocks: 64, Threads: 256, Hash: 5, Ended: true},
 			{Kernel: "a graph"},
 		}}
-	got, err := Decode(s.Encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(Decode(s.Encode()))(t)
 	testcmp.Equal(t, "the status", got, s)
 }
 
@@ -223,10 +218,7 @@ func TestStatusIsBounded(t *testing.T) {
 	if len(b) > MaxBytes {
 		t.Errorf("%d bytes, more than %d", len(b), MaxBytes)
 	}
-	got, err := Decode(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(Decode(b))(t)
 	if len(got.Launches) != MaxLaunches || len(got.Launches[0].Kernel) != MaxKernel || strings.Contains(got.Launches[0].Kernel, "\x1b") {
 		t.Errorf("its launches became %+v", got.Launches)
 	}
@@ -286,10 +278,7 @@ func FuzzStatus(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := Decode(s.Encode())
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := testerr.Must(Decode(s.Encode()))(t)
 		testcmp.Equal(t, "the status encoded again", again, s)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func Example() {
@@ -47,9 +49,7 @@ func TestRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("fields changed on the way (-want +got):\n%s", diff)
 	}
-	if err := r.End(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.End())
 }
 
 func TestReaderErrors(t *testing.T) {

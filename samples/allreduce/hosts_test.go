@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -29,10 +30,7 @@ var endless = []string{"-min", "1024", "-max", "1024", "-iters", "100000000"}
 // testProgram returns this test's program, which is the sample under testproc.MainEnv.
 func testProgram(t testing.TB) string {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	return program
 }
 
@@ -209,8 +207,6 @@ func TestRankOnOtherHostKilled(t *testing.T) {
 	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
 	all := lab.Start(s, []int{2, 1}, endless...)
 	begun(all)
-	if err := all[2].Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, all[2].Cmd.Process.Kill())
 	allFail(t, all, map[int]int{0: 2, 1: 2})
 }

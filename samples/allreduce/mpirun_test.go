@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -48,9 +49,7 @@ func TestMpirunOnHosts(t *testing.T) {
 	}
 	agent.WriteString("esac\nexit 1\n")
 	file := filepath.Join(t.TempDir(), "agent")
-	if err := os.WriteFile(file, []byte(agent.String()), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, []byte(agent.String()), 0o700))
 	cmd := lab.Hosts[0].Command(t.Context(), mpirun, append(mpirunArgs, "-n", "4",
 		"--host", lab.Hosts[0].Address+":2,"+lab.Hosts[1].Address+":2", "--mca", "plm_rsh_agent", file,
 		"-x", testproc.MainEnv, "-x", "MASTER_ADDR="+lab.Hosts[0].Address, "-x", "MSCCLGO_SECRET=of the test",

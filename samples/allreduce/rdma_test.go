@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -57,8 +58,6 @@ func TestRankOnOtherNodeKilled(t *testing.T) {
 	s := testproc.New(t)
 	all := startNodes(s, []int{1, 1}, "20110", nil, append(endless, "-blocks", "1", "-threads", "32")...)
 	begun(all)
-	if err := all[1].Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, all[1].Cmd.Process.Kill())
 	allFail(t, all, map[int]int{0: 1})
 }

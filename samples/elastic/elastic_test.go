@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -47,19 +48,13 @@ func TestKilled(t *testing.T) {
 func TestStopped(t *testing.T) {
 	const n = 3
 	ctx, kind := kind(t)
-	server, err := bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n - 1, Max: n, Settle: settle})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testerr.Must(bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n - 1, Max: n, Settle: settle}))(t)
 	defer server.Close()
 	var text bytes.Buffer
 	out := &together{out: &text}
 	var ranks []*process
 	for i := range n {
-		p, err := start(server.ID(), kind, i, out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := testerr.Must(start(server.ID(), kind, i, out))(t)
 		defer p.cmd.Process.Kill()
 		ranks = append(ranks, p)
 	}

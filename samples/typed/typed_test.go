@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -30,23 +31,15 @@ func TestGenerated(t *testing.T) {
 	if err != nil {
 		t.Skip("the sources are not here")
 	}
-	source, err := os.ReadFile("kernels.cu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := testerr.Must(os.ReadFile("kernels.cu"))(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "kernels.cu"), source, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(filepath.Join(dir, "kernels.cu"), source, 0o600))
 	out := filepath.Join(dir, "kernels.go")
 	cmd := exec.Command("go", "run", "-buildvcs=false", "github.com/mscclgo/mscclgo/cmd/mscclgo", "gen", "-package", "main", "-o", out, filepath.Join(dir, "kernels.cu"))
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	got, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(os.ReadFile(out))(t)
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("kernels.go is old; run go generate (-kernels.go +what it would be):\n%s", diff)
 	}

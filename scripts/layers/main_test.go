@@ -6,6 +6,8 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const doc = `
@@ -55,10 +57,7 @@ func pkgs(imports ...[2]string) []goPackage {
 }
 
 func TestCheckImports(t *testing.T) {
-	layers, err := parseLayers(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	layers := testerr.Must(parseLayers(doc))(t)
 	for name, c := range map[string]struct {
 		imports [][2]string
 		want    []string

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestGenerated compares what is in the tree with what the header tells. That the library exports all that the
@@ -20,14 +21,9 @@ func TestGenerated(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the sources are not here:", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	for name, write := range generated {
-		have, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := testerr.Must(os.ReadFile(filepath.Join(root, name)))(t)
 		testcmp.Equal(t, name+", which go generate ./capi writes", string(have), write(h))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -32,21 +33,15 @@ func (c closer) Close() error { return c() }
 // TestClosedTogether closes a transport by two goroutines at once, of which a connection cannot be freed.
 func TestClosedTogether(t *testing.T) {
 	reg, err := registeredmem.NewRegistry(registeredmem.Options{Device: testdev.Open(t, 0), Unmapped: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer reg.Close()
 	var r Rank
-	if err := r.Init(reg, "test", registeredmem.SHM, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.Init(reg, "test", registeredmem.SHM, Options{}))
 	r.Watch()
 	s := &stuck{letGo: make(chan struct{}), err: errors.New("not freed")}
 	var e End
 	e.Open(&r, s, 1, func() {})
-	if err := e.Begin(func() {}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, e.Begin(func() {}))
 	stop := closer(func() error { return r.Close(func() error { return nil }) })
 	testdriver.ClosedTogether(t, stop, func() { close(s.letGo) }, s.err)
 	if err := e.Begin(func() { t.Error("a connection begins of a transport that is closed") }); err == nil {

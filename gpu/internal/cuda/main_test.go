@@ -15,6 +15,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed testdata/kernels.ptx
@@ -63,16 +64,11 @@ func openDevice(t testing.TB, n int) *device {
 	if errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Skip("no NVIDIA GPU:", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	if n >= len(infos) {
 		t.Skipf("needs %d GPUs, there are %d", n+1, len(infos))
 	}
-	d, err := Driver().Open(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testerr.Must(Driver().Open(n))(t)
 	closeAtEnd(t, d.Close)
 	return d.(*device)
 }
@@ -90,18 +86,14 @@ func closeAtEnd(t testing.TB, closer func() error) {
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 		return v
 	}
 }
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 }
 
 func alloc(t testing.TB, d *device, size uint64) backend.Memory {

@@ -9,15 +9,13 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/gpu/internal/emu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // open opens emu:0 for one test.
 func open(t testing.TB) backend.Device {
 	t.Helper()
-	d, err := emu.Driver().Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testerr.Must(emu.Driver().Open(0))(t)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -29,48 +27,33 @@ func open(t testing.TB) backend.Device {
 // compiled returns the image of a source.
 func compiled(t testing.TB, source string) []byte {
 	t.Helper()
-	image, err := devicecode.Compile(t.Context(), "emu", t.Name()+".cu", []byte(source), devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := testerr.Must(devicecode.Compile(t.Context(), "emu", t.Name()+".cu", []byte(source), devicecode.Options{}))(t)
 	return image
 }
 
 // load compiles a source and loads it.
 func load(t testing.TB, d backend.Device, source string) backend.Module {
 	t.Helper()
-	m, err := d.LoadModule(compiled(t, source))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(d.LoadModule(compiled(t, source)))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
 
 func kernelOf(t testing.TB, m backend.Module, name string) backend.Kernel {
 	t.Helper()
-	k, err := m.Kernel(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := testerr.Must(m.Kernel(name))(t)
 	return k
 }
 
 func stream(t testing.TB, d backend.Device) backend.Stream {
 	t.Helper()
-	s, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(d.NewStream())(t)
 	return s
 }
 
 func alloc(t testing.TB, d backend.Device, size uint64) backend.Memory {
 	t.Helper()
-	m, err := d.Alloc(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(d.Alloc(size))(t)
 	t.Cleanup(func() { m.Free() })
 	return m
 }
@@ -104,18 +87,14 @@ func run(t testing.TB, d backend.Device, k backend.Kernel, cfg backend.LaunchCon
 	t.Helper()
 	s := stream(t, d)
 	defer s.Close()
-	if err := s.Launch(k, cfg, pack(args...)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, s.Launch(k, cfg, pack(args...)))
 	return s.Synchronize(deadline(t))
 }
 
 // ran is run for kernels that must not fail.
 func ran(t testing.TB, d backend.Device, k backend.Kernel, cfg backend.LaunchConfig, args ...any) {
 	t.Helper()
-	if err := run(t, d, k, cfg, args...); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, run(t, d, k, cfg, args...))
 }
 
 // read copies values from the device.
@@ -123,23 +102,14 @@ func read[T any](t testing.TB, d backend.Device, ptr uint64, n int) []T {
 	t.Helper()
 	values := make([]T, n)
 	data := make([]byte, binary.Size(values))
-	if err := d.CopyToHost(data, ptr); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := binary.Decode(data, binary.LittleEndian, values); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, d.CopyToHost(data, ptr))
+	testerr.Must(binary.Decode(data, binary.LittleEndian, values))(t)
 	return values
 }
 
 // write copies values to the device.
 func write[T any](t testing.TB, d backend.Device, ptr uint64, values []T) {
 	t.Helper()
-	data, err := binary.Append(nil, binary.LittleEndian, values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.CopyFromHost(ptr, data); err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(binary.Append(nil, binary.LittleEndian, values))(t)
+	testerr.Check(t, d.CopyFromHost(ptr, data))
 }

@@ -139,9 +139,7 @@ func TestAccess(t *testing.T) {
 	s := stream(t, b)
 	must(t, s.Launch(await, shape(1, 64), pack(mem.Ptr(), uint64(1), mem.Ptr()+8)))
 	must(t, mem.Free())
-	if err := b.CopyFromHost(mem.Ptr(), []byte{1}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.CopyFromHost(mem.Ptr(), []byte{1}))
 	must(t, s.Synchronize(deadline(t)))
 	if _, _, err := b.Range(mem.Ptr(), 1); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("range of freed memory: %v", err)

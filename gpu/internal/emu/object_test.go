@@ -3,15 +3,14 @@ package emu
 import (
 	"os"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // FuzzParseObject feeds the reader of modules' symbols with ELF files of all
 // sorts.
 func FuzzParseObject(f *testing.F) {
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		f.Fatal(err)
-	}
+	self := testerr.Must(os.ReadFile("/proc/self/exe"))(f)
 	f.Add([]byte{})
 	f.Add(self[:4096])
 	f.Add([]byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03\x00\x3e\x00\x01\x00\x00\x00"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestNativeLeavesBusyStreamsToGo: a thread in C must not pass what Go queued.
@@ -50,9 +51,7 @@ func TestNativeLeavesBusyStreamsToGo(t *testing.T) {
 	if rc := store(q, 8); rc != nativetest.Busy {
 		t.Errorf("a store on a capturing stream returned %d", rc)
 	}
-	if _, err := s.EndCapture(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(s.EndCapture())(t)
 	if rc := store(q, 8); rc != 0 {
 		t.Errorf("a store after the capture returned %d", rc)
 	}

@@ -16,9 +16,7 @@ import (
 // must fails the test unless all went well.
 func must(t testing.TB, errs ...error) {
 	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(errs...))
 }
 
 const streamSource = `

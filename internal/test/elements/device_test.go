@@ -9,21 +9,16 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestChecker compares what the device fills and finds wrong with the host's.
 func TestChecker(t *testing.T) {
 	d := testdev.Open(t, 0)
-	stream, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testerr.Must(d.NewStream())(t)
 	defer stream.Close()
 	for _, known := range collective.Types() {
-		typ, err := elements.Of(known)
-		if err != nil {
-			t.Fatal(err)
-		}
+		typ := testerr.Must(elements.Of(known))(t)
 		t.Run(typ.String(), func(t *testing.T) { compare(t, d, stream, typ) })
 	}
 }
@@ -31,29 +26,19 @@ func TestChecker(t *testing.T) {
 func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type) {
 	const count, offset = 5003, 3
 	c, err := elements.NewChecker(t.Context(), d, typ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer c.Close()
 	seeds := []uint64{5, 1 << 63, 7}
 	data := make([]*gpu.Buffer, len(seeds)) // unaligned, between bytes that must stay
 	host := make([][]byte, len(seeds))
 	for i, seed := range seeds {
 		want := bytes.Repeat([]byte{'~'}, offset+count*typ.Size()+5)
-		if data[i], err = gpu.Upload(d, want); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Fill(stream, data[i], offset, count, seed); err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.Synchronize(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		data[i] = testerr.Must(gpu.Upload(d, want))(t)
+		testerr.Check(t, c.Fill(stream, data[i], offset, count, seed))
+		testerr.Check(t, stream.Synchronize(t.Context()))
 		typ.Fill(want[offset:offset+count*typ.Size()], seed)
 		got := make([]byte, len(want))
-		if err := gpu.CopyOut(got, data[i]); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyOut(got, data[i]))
 		if diff := testcmp.Diff(want, got); diff != "" {
 			t.Fatalf("seed %d: the device fills otherwise than the host (-host +device):\n%.2000s", seed, diff)
 		}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestApply(t *testing.T) {
@@ -30,14 +32,8 @@ func TestApply(t *testing.T) {
 
 // TestTable keeps the table true to the tree: a fault whose line is gone checks nothing.
 func TestTable(t *testing.T) {
-	text, err := os.ReadFile("faults.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := parse(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile("faults.txt"))(t)
+	table := testerr.Must(parse(string(text)))(t)
 	numbers := map[int]bool{}
 	for _, f := range table.faults {
 		source, err := os.ReadFile(filepath.Join("../../..", f.file))

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // limit bounds each test.
@@ -64,9 +65,7 @@ func TestMain(m *testing.M) {
 func listen(t *testing.T, h *netlab.Host) string {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	cmd := h.Command(ctx, program)
 	cmd.Env = append(os.Environ(), listenEnv+"="+net.JoinHostPort(h.Address, "0"))
@@ -74,17 +73,12 @@ func listen(t *testing.T, h *netlab.Host) string {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	t.Cleanup(func() {
 		cancel()
 		cmd.Wait()
 	})
-	address, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := testerr.Must(bufio.NewReader(out).ReadString('\n'))(t)
 	return strings.TrimSpace(address)
 }
 
@@ -93,9 +87,7 @@ func listen(t *testing.T, h *netlab.Host) string {
 func dial(t *testing.T, h *netlab.Host, address string, patience time.Duration) (time.Duration, error) {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := h.Command(ctx, program)
@@ -169,10 +161,7 @@ func TestImpair(t *testing.T) {
 // namespaces lists those whose names begin with a prefix.
 func namespaces(t *testing.T, prefix string) []string {
 	t.Helper()
-	out, err := exec.Command("ip", "netns", "list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testerr.Must(exec.Command("ip", "netns", "list").Output())(t)
 	return slices.DeleteFunc(strings.Fields(string(out)), func(s string) bool { return !strings.HasPrefix(s, prefix) })
 }
 

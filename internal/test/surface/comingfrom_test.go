@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // libraries are the sections of docs/COMING-FROM.md, the lists of the names that they map, and
@@ -24,15 +26,9 @@ var libraries = []struct {
 // TestComingFrom compares docs/COMING-FROM.md with the names of the libraries: it maps each, and
 // no other.
 func TestComingFrom(t *testing.T) {
-	document, err := os.ReadFile("../../../docs/COMING-FROM.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := testerr.Must(os.ReadFile("../../../docs/COMING-FROM.md"))(t)
 	for _, l := range libraries {
-		list, err := os.ReadFile("testdata/coming-from/" + l.list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := testerr.Must(os.ReadFile("testdata/coming-from/" + l.list))(t)
 		for _, problem := range unmapped(string(document), l.section, string(list), l.name) {
 			t.Errorf("docs/COMING-FROM.md, %s: %s", l.section, problem)
 		}

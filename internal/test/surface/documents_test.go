@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 var (
@@ -25,41 +27,23 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	public := map[string]*types.Package{}
 	for _, p := range packages {
 		if p.public() {
-			loaded, err := load.Import(p.path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			loaded := testerr.Must(load.Import(p.path))(t)
 			public[p.name] = loaded
 		}
 	}
 	root := packages[module].dir
 	headers := map[string]string{}
-	files, err := filepath.Glob(root + "/devicecode/include/mscclgo/*.cuh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testerr.Must(filepath.Glob(root + "/devicecode/include/mscclgo/*.cuh"))(t)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testerr.Must(os.ReadFile(file))(t)
 		headers[filepath.Base(file)] = string(text)
 	}
-	documents, err := filepath.Glob(root + "/docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps, err := filepath.Glob(root + "/docs/tutorial/*/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	documents := testerr.Must(filepath.Glob(root + "/docs/*.md"))(t)
+	steps := testerr.Must(filepath.Glob(root + "/docs/tutorial/*/*.md"))(t)
 	documents = append(documents, steps...)
 	found := 0
 	for _, document := range append(documents, root+"/README.md", root+"/CONTRIBUTING.md") {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testerr.Must(os.ReadFile(document))(t)
 		for _, m := range span.FindAllStringSubmatch(string(text), -1) {
 			switch exists, known := named(m[1], public, headers); {
 			case known && !exists:
@@ -77,10 +61,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 // TestNamed has names that do not exist.
 func TestNamed(t *testing.T) {
 	packages := list(t, module+"/communicator")
-	loaded, err := compiled(packages).Import(module + "/communicator")
-	if err != nil {
-		t.Fatal(err)
-	}
+	loaded := testerr.Must(compiled(packages).Import(module + "/communicator"))(t)
 	public := map[string]*types.Package{"communicator": loaded}
 	headers := map[string]string{"x.cuh": "struct XHandle {\n void put(int)"}
 	for text, want := range map[string][2]bool{

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // section is the Go snippets of a section of a document, which follow each other.
@@ -34,22 +35,13 @@ func TestSnippets(t *testing.T) {
 		t.Skip("there is no go command")
 	}
 	root, folder := filepath.Join("..", "..", ".."), t.TempDir()
-	documents, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	documents := testerr.Must(filepath.Glob(filepath.Join(root, "docs", "*.md")))(t)
 	var all []section
 	for _, document := range append(documents, filepath.Join(root, "README.md")) {
 		all = append(all, sections(document, read(t, document))...)
 	}
-	bundle, err := devicecode.CompileBundle(t.Context(), []string{"emu"}, "hello.cu", read(t, root, "samples/hello/hello.cu"), devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := assemble(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := testerr.Must(devicecode.CompileBundle(t.Context(), []string{"emu"}, "hello.cu", read(t, root, "samples/hello/hello.cu"), devicecode.Options{}))(t)
+	program := testerr.Must(assemble(all))(t)
 	args := []string{"build", "-buildvcs=false", "-o", filepath.Join(folder, "program")}
 	for name, content := range map[string][]byte{
 		"hello.cu":       read(t, root, "samples/hello/hello.cu"),
@@ -60,9 +52,7 @@ func TestSnippets(t *testing.T) {
 		"snippets.go":    program,
 	} {
 		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(path, content, 0o600))
 		if filepath.Ext(name) == ".go" {
 			args = append(args, path)
 		}
@@ -97,10 +87,7 @@ func TestSnippets(t *testing.T) {
 
 func read(t *testing.T, path ...string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testerr.Must(os.ReadFile(filepath.Join(path...)))(t)
 	return content
 }
 

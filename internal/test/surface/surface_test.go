@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const module = "github.com/mscclgo/mscclgo"
@@ -45,10 +47,7 @@ func list(t *testing.T, patterns ...string) map[string]pkg {
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f",
 		"{{.ImportPath}}\t{{.Name}}\t{{.Dir}}\t{{.Export}}\t{{join .GoFiles \" \"}} {{join .CgoFiles \" \"}}"}, patterns...)...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testerr.Must(cmd.Output())(t)
 	packages := map[string]pkg{}
 	for line := range strings.Lines(string(out)) {
 		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
@@ -75,10 +74,7 @@ func TestTypesCanBeNamed(t *testing.T) {
 		if !p.public() {
 			continue
 		}
-		loaded, err := load.Import(p.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		loaded := testerr.Must(load.Import(p.path))(t)
 		checked++
 		n, f := size(loaded)
 		names, fields = names+n, fields+f
@@ -264,14 +260,8 @@ var private1 h.T
 `
 	fset := token.NewFileSet()
 	checkSource := func(path, text string, i types.Importer) *types.Package {
-		f, err := parser.ParseFile(fset, path, text, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := (&types.Config{Importer: i}).Check(path, fset, []*ast.File{f}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testerr.Must(parser.ParseFile(fset, path, text, 0))(t)
+		p := testerr.Must((&types.Config{Importer: i}).Check(path, fset, []*ast.File{f}, nil))(t)
 		return p
 	}
 	h := checkSource(module+"/x/internal/h", hidden, nil)
@@ -302,16 +292,10 @@ func TestDocumented(t *testing.T) {
 		fset := token.NewFileSet()
 		var files []*ast.File
 		for _, name := range p.files {
-			f, err := parser.ParseFile(fset, filepath.Join(p.dir, name), nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := testerr.Must(parser.ParseFile(fset, filepath.Join(p.dir, name), nil, parser.ParseComments))(t)
 			files = append(files, f)
 		}
-		d, err := doc.NewFromFiles(fset, files, p.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := testerr.Must(doc.NewFromFiles(fset, files, p.path))(t)
 		for _, name := range undocumented(d) {
 			t.Errorf("%s has no doc comment, or not the comment of its like", strings.TrimSuffix(p.path+"."+name, "."))
 		}

@@ -22,3 +22,22 @@ func Expect(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
 		}
 	}
 }
+
+// Check ends the test if err is not nil.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Must ends the test if a call has failed, and returns its result:
+//
+//	f := testerr.Must(os.Open(name))(t)
+func Must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Check(t, err)
+		return v
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -28,10 +29,7 @@ var counts = []uint64{1, 2, 3, 7, 8, 9, 31, 119, 121, 239, 241, 1000, 1021, 4099
 
 func testConfig(t testing.TB) Config {
 	t.Helper()
-	tuning, err := collective.DefaultTuning()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tuning := testerr.Must(collective.DefaultTuning())(t)
 	return Config{
 		Collectives: collective.Kinds(), Algorithms: []string{"all"}, Tuning: tuning, Type: "f32", Op: "sum",
 		Places: []string{"out", "in"}, Sizes: []uint64{4096}, Iters: 1, Replays: 1, Rounds: 1, Check: true,
@@ -407,39 +405,18 @@ func TestBadConfig(t *testing.T) {
 func TestWrongIsSeen(t *testing.T) {
 	d := testdev.Open(t, 0)
 	typ := collective.F32
-	c, err := collective.ParseKind("all-gather")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(collective.ParseKind("all-gather"))(t)
 	p := &problem{collective: c, rank: 0, ranks: 1, typ: typ, count: 50_000}
-	in, err := d.Alloc(p.part())
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := d.Alloc(p.part() + guard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newReferee(t.Context(), d, typ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := testerr.Must(d.Alloc(p.part()))(t)
+	out := testerr.Must(d.Alloc(p.part() + guard))(t)
+	stream := testerr.Must(d.NewStream())(t)
+	r := testerr.Must(newReferee(t.Context(), d, typ))(t)
 	defer r.close()
 	try := func(name string, want int, spoil func() error) {
 		t.Helper()
-		if err := r.fill(t.Context(), p, in, out, 7); err != nil {
-			t.Fatal(err)
-		}
-		if err := spoil(); err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.Synchronize(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.fill(t.Context(), p, in, out, 7))
+		testerr.Check(t, spoil())
+		testerr.Check(t, stream.Synchronize(t.Context()))
 		wrong, _, err := r.check(t.Context(), p, out, 7, 1)
 		if err != nil || wrong != want {
 			t.Errorf("%s: %d wrong, %v; want %d", name, wrong, err, want)

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/launcher"
 )
@@ -198,10 +199,7 @@ func TestHostMemory(t *testing.T) {
 		t.Skip("the race detector's shadow memory would count")
 	}
 	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	var stdout, stderr bytes.Buffer
 	for range 2 { // the first fills the cache of kernels
 		stdout.Reset()

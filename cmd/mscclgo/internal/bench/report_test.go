@@ -17,6 +17,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestProgressFilter(t *testing.T) {
@@ -29,17 +30,11 @@ func TestProgressFilter(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		f := &ProgressFilter{Out: &out, Terminal: c.terminal}
-		if _, err := f.Write([]byte("a line\n")); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Must(f.Write([]byte("a line\n")))(t)
 		ShowProgress(f)("first")
 		ShowProgress(f)("second")
-		if err := f.Clear(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write([]byte("another\n")); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, f.Clear())
+		testerr.Must(f.Write([]byte("another\n")))(t)
 		err := f.Clear()
 		if diff := cmp.Diff(c.want, out.String()); err != nil || diff != "" {
 			t.Errorf("terminal %v: %v (-want +got):\n%s", c.terminal, err, diff)
@@ -148,13 +143,8 @@ func TestPlot(t *testing.T) {
 	results := []Result{made(1024, "oneShotLL8", 4, 2000), made(1<<20, "direct", 4, 9000), made(4<<20, "direct", 4, 0)}
 	in := made(1024, "direct", 4, 5000)
 	in.Place, in.Device = "in", "<b>a GPU</b>"
-	if err := Plot(file, append(results, in)); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, Plot(file, append(results, in)))
+	text := testerr.Must(os.ReadFile(file))(t)
 	var got drawing
 	if err := xml.Unmarshal(text, &got); err != nil {
 		t.Fatalf("%v:\n%s", err, text)

@@ -20,6 +20,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
@@ -150,9 +151,7 @@ func TestRoCE(t *testing.T) {
 			nic := topology.NIC{Name: "mlx5_0", Kind: topology.RoCE, Interfaces: c.interfaces}
 			e := &examination{ctx: t.Context(), System: &System{Root: c.root}, machine: &topology.Machine{NICs: []topology.NIC{nic}}}
 			text, ok, err := e.roce("mlx5_0", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 			if ok != c.ok || !strings.HasSuffix(text, c.says) {
 				t.Errorf("%v, %q, want %v, %q", ok, text, c.ok, c.says)
 			}
@@ -174,22 +173,15 @@ func TestReport(t *testing.T) {
 		t.Errorf("%v have failed", failed)
 	}
 	var text bytes.Buffer
-	if err := r.Print(&text); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.Print(&text))
 	for _, want := range []string{"2 on emu", "-> mend", "failed", "no sysfs"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%v", want, text.String())
 		}
 	}
-	encoded, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := testerr.Must(json.Marshal(r))(t)
 	var decoded struct{ Findings []Finding }
-	if err := json.Unmarshal(encoded, &decoded); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, json.Unmarshal(encoded, &decoded))
 	testcmp.Equal(t, "findings", decoded.Findings, r.Findings)
 	text.Reset()
 	r.Machine = &topology.Machine{CPUs: []int{0, 1, 2}}
@@ -217,7 +209,7 @@ func TestMeet(t *testing.T) {
 func TestVariables(t *testing.T) {
 	name := regexp.MustCompile(`^MSCCLGO_([A-Z_]+)$`)
 	read := map[string]bool{}
-	err := filepath.WalkDir("../../../..", func(path string, d fs.DirEntry, err error) error {
+	testerr.Check(t, filepath.WalkDir("../../../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == "build" || d.Name() == "test" || d.Name() == "soak" || d.Name() == ".git" || d.Name() == "scripts") {
 			if err == nil {
 				err = fs.SkipDir
@@ -242,10 +234,7 @@ func TestVariables(t *testing.T) {
 			return true
 		})
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for v := range read {
 		if !slices.Contains(variables, v) && !slices.ContainsFunc(ignored, func(p string) bool { return strings.HasPrefix(v, p) }) {
 			t.Errorf("MSCCLGO_%s is read, and doctor does not know it", v)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/signature"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestHandles compiles a kernel that takes each of the library's structs by value, which
@@ -26,9 +27,7 @@ func TestHandles(t *testing.T) {
 	source := fmt.Sprintf("#include <mscclgo/group.cuh>\n#include <mscclgo/memory_channel.cuh>\n#include <mscclgo/port_channel.cuh>\n"+
 		"extern \"C\" __global__ void k(%s) {}\n", strings.Join(params, ", "))
 	image, err := devicecode.Compile(t.Context(), devicecode.ArchEmu, "handles.cu", []byte(source), devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	_, kernels, err := signature.Split(image)
 	if err != nil || len(kernels) != 1 {
 		t.Fatal(kernels, err)
@@ -105,13 +104,10 @@ func TestNames(t *testing.T) {
 
 // TestOptions embeds a source with its options.
 func TestOptions(t *testing.T) {
-	text, err := Generate(Input{
+	text := testerr.Must(Generate(Input{
 		Package: "p", Type: "Kernels", Source: "k.cu", Embed: "cuda/k.cu", Defines: []string{"A", `B="x"`}, Check: true,
 		Kernels: []signature.Kernel{{Name: "k"}, {Name: "K"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for _, part := range []string{"//go:embed cuda/k.cu\n", `devicecode.Options{Defines: []string{"A", "B=\"x\""}, Check: true}`, ") K(", ") K2("} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("no %q in\n%s", part, text)

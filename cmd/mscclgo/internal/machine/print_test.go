@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -35,9 +36,7 @@ func TestMachines(t *testing.T) {
 		}
 		file = "testdata/" + name + ".txt"
 		if *update {
-			if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, os.WriteFile(file, []byte(b.String()), 0o666))
 		}
 		want, err := os.ReadFile(file)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -22,19 +23,14 @@ func read(t testing.TB, name string) *topology.Machine {
 	if err != nil {
 		text, err = os.ReadFile("testdata/" + name + ".json")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	return parse(t, string(text))
 }
 
 // parse returns the machine of a file's text.
 func parse(t testing.TB, text string) *topology.Machine {
 	t.Helper()
-	m, err := topology.Read(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(topology.Read(strings.NewReader(text)))(t)
 	return m
 }
 
@@ -74,10 +70,7 @@ func cubeMesh() [][]int {
 
 // TestCubeMesh finds the rings that use all links of all GPUs, both ways: 6 links of 25 GB/s.
 func TestCubeMesh(t *testing.T) {
-	rings, err := Rings(linkedMachine(t, cubeMesh(), 2), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rings := testerr.Must(Rings(linkedMachine(t, cubeMesh(), 2), 1))(t)
 	sum := 0.0
 	for _, r := range rings {
 		if r.Path != topology.PathNVL {
@@ -264,10 +257,7 @@ func TestNoRings(t *testing.T) {
 func TestRingsCarry(t *testing.T) {
 	for _, name := range []string{"narrow-nic", "narrow-switch", "narrow-sockets", "switches", "sockets", "cards"} {
 		m := read(t, name)
-		rings, err := Rings(m, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rings := testerr.Must(Rings(m, 2))(t)
 		carried, whole := map[string]float64{}, map[string]float64{}
 		for _, r := range rings {
 			var path []topology.Hop

@@ -12,21 +12,16 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
 // machineFile reads one of the machines of topology's tests.
 func machineFile(t testing.TB, name string) *topology.Machine {
 	t.Helper()
-	f, err := os.Open("../../../../topology/testdata/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testerr.Must(os.Open("../../../../topology/testdata/" + name + ".json"))(t)
 	defer f.Close()
-	m, err := topology.Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(topology.Read(f))(t)
 	return m
 }
 
@@ -37,10 +32,7 @@ func fabricOf(t testing.TB, name string, gpus, hosts int) Fabric {
 	if gpus > 0 {
 		m.GPUs = m.GPUs[:gpus]
 	}
-	f, err := FabricOf(m, hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testerr.Must(FabricOf(m, hosts))(t)
 	return f
 }
 
@@ -56,10 +48,7 @@ type measurement struct {
 // measured reads the tables. Rows that are marked with a star are of older kernels.
 func measured(t *testing.T) (all []measurement) {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/MEASUREMENTS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile("../../../../docs/MEASUREMENTS.md"))(t)
 	heading := regexp.MustCompile(`^\*\*(.*)\*\*, (\d+) GPUs$`)
 	row := regexp.MustCompile("^\\| (\\d+[KMG]?) \\| `(\\w+)` \\d+x\\d+( [†*])? \\| ([0-9.]+) \\|")
 	var kind collective.Kind
@@ -67,23 +56,15 @@ func measured(t *testing.T) (all []measurement) {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		if h := heading.FindStringSubmatch(line); h != nil {
-			if kind, err = collective.ParseKind(h[1]); err != nil {
-				t.Fatal(err)
-			}
+			kind = testerr.Must(collective.ParseKind(h[1]))(t)
 			ranks, _ = strconv.Atoi(h[2])
 		}
 		r := row.FindStringSubmatch(line)
 		if r == nil || r[3] == " *" {
 			continue
 		}
-		bytes, err := collective.ParseSize(r[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		micros, err := strconv.ParseFloat(r[4], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bytes := testerr.Must(collective.ParseSize(r[1]))(t)
+		micros := testerr.Must(strconv.ParseFloat(r[4], 64))(t)
 		all = append(all, measurement{kind, ranks, bytes, r[2], micros})
 	}
 	if len(all) < 140 {
@@ -275,14 +256,8 @@ func ExampleFabric_Predict() {
 // TestEightGPUs checks the rules and the predictions for eight GPUs in docs/MEASUREMENTS.md against
 // the default rules and the model.
 func TestEightGPUs(t *testing.T) {
-	text, err := os.ReadFile("../../../../docs/MEASUREMENTS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tuning, err := collective.DefaultTuning()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile("../../../../docs/MEASUREMENTS.md"))(t)
+	tuning := testerr.Must(collective.DefaultTuning())(t)
 	f := fabricOf(t, "switches", 8, 1)
 	row := regexp.MustCompile("^\\| ([a-z-]+) \\| (\\d+[KM]) \\| `(\\w+)` (\\d+x\\d+) \\| ([0-9.]+) \\| ([0-9.]+) \\|")
 	rows := 0
@@ -292,14 +267,8 @@ func TestEightGPUs(t *testing.T) {
 			continue
 		}
 		rows++
-		kind, err := collective.ParseKind(r[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		bytes, err := collective.ParseSize(r[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		kind := testerr.Must(collective.ParseKind(r[1]))(t)
+		bytes := testerr.Must(collective.ParseSize(r[2]))(t)
 		choice, ok := tuning.Choose(collective.NVLink, kind, 8, bytes, func(collective.Choice) bool { return true })
 		if grid := fmt.Sprintf("%dx%d", choice.Blocks, choice.Threads); !ok || choice.Algorithm != r[3] || grid != r[4] {
 			t.Errorf("the rule for %v of %s is %+v: %s", kind, r[2], choice, line)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 var update = flag.Bool("update", false, "write collective/modelled.txt anew")
@@ -293,14 +294,9 @@ func TestRules(t *testing.T) {
 	}
 	const file = "../../../../collective/modelled.txt"
 	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, os.WriteFile(file, []byte(b.String()), 0o666))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testerr.Must(os.ReadFile(file))(t)
 	testcmp.Equal(t, file+"; -update writes it", string(want), b.String())
 }
 

@@ -38,10 +38,7 @@ func fake(t *testing.T, flags ...string) *Library {
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	l, err := Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testerr.Must(Open(file))(t)
 	return l
 }
 
@@ -72,13 +69,8 @@ func join(t *testing.T, l *Library, blocks int) *Comm {
 			}
 		}
 	})
-	id, err := c.NewID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Join(t.Context(), id, 0, 1, blocks); err != nil {
-		t.Fatal(err)
-	}
+	id := testerr.Must(c.NewID())(t)
+	testerr.Check(t, c.Join(t.Context(), id, 0, 1, blocks))
 	return c
 }
 
@@ -97,20 +89,12 @@ func TestCollectives(t *testing.T) {
 		t.Errorf("version %q", v)
 	}
 	c := join(t, l, 0)
-	in, err := c.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := testerr.Must(c.Alloc(4096))(t)
+	out := testerr.Must(c.Alloc(4096))(t)
 	for i, name := range collectives {
 		copy(at(in.Ptr, 4096), bytes.Repeat([]byte{byte(i + 1)}, 4096))
 		clear(at(out.Ptr, 4096))
-		if err := c.Queue(Call{Collective: name, Type: "f16", Op: "max", Count: 100, PartBytes: 200, In: in.Ptr, Out: out.Ptr}); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, c.Queue(Call{Collective: name, Type: "f16", Op: "max", Count: 100, PartBytes: 200, In: in.Ptr, Out: out.Ptr}))
 		want := make([]byte, 4096)
 		copy(want, bytes.Repeat([]byte{byte(i + 1)}, 200))
 		if diff := testcmp.Diff(want, bytes.Clone(at(out.Ptr, 4096))); diff != "" {
@@ -122,9 +106,7 @@ func TestCollectives(t *testing.T) {
 		for _, op := range collective.Ops() {
 			copy(at(in.Ptr, 4096), bytes.Repeat([]byte{1}, 4096))
 			clear(at(out.Ptr, 4096))
-			if err := c.Queue(Call{Collective: "all-reduce", Type: typ.String(), Op: op.String(), Count: 100, In: in.Ptr, Out: out.Ptr}); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, c.Queue(Call{Collective: "all-reduce", Type: typ.String(), Op: op.String(), Count: 100, In: in.Ptr, Out: out.Ptr}))
 			if n := bytes.Count(at(out.Ptr, 4096), []byte{1}); n != 100*typ.Size() {
 				t.Errorf("%v, %v: %d bytes were moved, want %d", typ, op, n, 100*typ.Size())
 			}
@@ -166,14 +148,9 @@ func TestErrors(t *testing.T) {
 
 func TestEmulatedDevice(t *testing.T) {
 	d, err := gpu.Open("emu:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer d.Close()
-	s, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(d.NewStream())(t)
 	defer s.Close()
 	_, err = fake(t).NewComm(s)
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "emu:0")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/internal/test/elements"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // result returns what a trial must leave in the output of a rank, between guards: computed by
@@ -34,10 +35,7 @@ func result(t *testing.T, k *trial, rank, ranks int) []byte {
 // TestTrial checks that each byte of an output, and each beside it, matters.
 func TestTrial(t *testing.T) {
 	const ranks, root = 3, 1
-	typ, err := elements.Of(collective.U8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	typ := testerr.Must(elements.Of(collective.U8))(t)
 	for _, kind := range collective.Kinds() {
 		for rank := range ranks {
 			t.Run(fmt.Sprint(kind, " ", rank), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -38,18 +39,13 @@ func TestSoak(t *testing.T) {
 			c.faults = append(c.faults, f)
 		}
 	}
-	if err := c.fill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, c.fill(t.Context()))
 	testproc.KeepKernels(c.cache) // which other packages' tests need too
 	var lines []string
-	failed, err := c.soak(t.Context(), func(format string, args ...any) {
+	failed := testerr.Must(c.soak(t.Context(), func(format string, args ...any) {
 		lines = append(lines, fmt.Sprintf(format, args...))
 		t.Log(lines[len(lines)-1])
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if failed > 0 { // what went wrong comes last, where the ends of long logs are kept
 		lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, "-seed") })
 		t.Errorf("%d runs failed:\n%s", failed, strings.Join(lines, "\n"))
@@ -62,9 +58,7 @@ func forbidDriver(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	const source = "#include <stdlib.h>\n__attribute__((constructor)) static void loaded(void) { abort(); }\n"
-	if err := os.WriteFile(filepath.Join(dir, "forbidden.c"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(filepath.Join(dir, "forbidden.c"), []byte(source), 0o600))
 	for _, name := range []string{"libnvidia-ml.so.1", "libcuda.so.1"} {
 		out, err := exec.Command("cc", "-shared", "-fPIC", "-o", filepath.Join(dir, name), filepath.Join(dir, "forbidden.c")).CombinedOutput()
 		if err != nil {
@@ -115,10 +109,7 @@ func TestJudge(t *testing.T) {
 		"stopped and blame": {"stopped", [3][]report{{blame(2)}, {}, {blame(1)}}, nil, "rank 0 blames rank 2"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			chosen, err := choose(c.fault)
-			if err != nil {
-				t.Fatal(err)
-			}
+			chosen := testerr.Must(choose(c.fault))(t)
 			r := &run{task: task{Steps: 9, Victim: 1}, fault: chosen[0], ranks: 3}
 			var ranks []*process
 			for _, reports := range c.ranks {
@@ -170,10 +161,7 @@ func TestJudgeBusy(t *testing.T) {
 		"the stopped one's own":    {"stopped", 11 * time.Second, [3][]pause{1: {{began, began + 9*second, false}}}, 0, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			chosen, err := choose(c.fault)
-			if err != nil {
-				t.Fatal(err)
-			}
+			chosen := testerr.Must(choose(c.fault))(t)
 			r := &run{task: task{Victim: 1, Heartbeat: 5 * time.Second}, fault: chosen[0], ranks: 3}
 			var ranks []*process
 			for i, pauses := range c.pauses {
