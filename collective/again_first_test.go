@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -40,17 +41,9 @@ func firstCallAgain(t *testing.T, do func(*Runner, *gpu.Stream, *gpu.Buffer) err
 	gaveUp := make(chan struct{})
 	testgroup.Run(t, 2, communicator.Options{Timeout: 3 * time.Second}, func(ctx context.Context, c *communicator.Communicator) error {
 		r, err := New(ctx, c, Options{})
-		if err != nil {
-			return err
-		}
-		s, err := c.Device().NewStream()
-		if err != nil {
-			return err
-		}
-		b, err := gpu.Upload(c.Device(), []byte{1, 0, 0, 0})
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
+		s := testerr.Must(c.Device().NewStream())(t)
+		b := testerr.Must(gpu.Upload(c.Device(), []byte{1, 0, 0, 0}))(t)
 		call := func() error { return do(r, s, b) }
 		if c.Rank() == 1 {
 			<-gaveUp

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -209,20 +210,13 @@ func (c differing) found(r *Runner, s *gpu.Stream) error {
 func TestGroupIsNotAllToAllV(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{Timeout: time.Minute}, func(ctx context.Context, comm *communicator.Communicator) error {
 		r, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
-		s, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
+		s := testerr.Must(comm.Device().NewStream())(t)
 		b, err := comm.Device().Alloc(8)
 		if err == nil {
 			err = r.LoadGroups(ctx)
 		}
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		if comm.Rank() == 0 {
 			err = r.Send(s, b, 4, U8, 1)
 		} else {

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -32,7 +33,7 @@ func TestAllToAllV(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(t *testing.T) {
 				testgroup.Run(t, ranks, communicator.Options{Scratch: 256 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
 					for _, link := range []string{"other", NVLink} {
-						if err := withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
+						testerr.Check(t, withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
 							runner.groups.sizes, runner.link = sizes, link
 							for round := range uint64(4) {
 								if err := exchangeOnce(ctx, runner, stream, round); err != nil {
@@ -40,9 +41,7 @@ func TestAllToAllV(t *testing.T) {
 								}
 							}
 							return nil
-						}); err != nil {
-							return err
-						}
+						}))
 					}
 					return nil
 				})
@@ -155,29 +154,12 @@ func exchangeOnce(ctx context.Context, r *Runner, stream *gpu.Stream, round uint
 // TestBadAllToAllV refuses calls on all ranks, by what one of them has wrong.
 func TestBadAllToAllV(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
-		b, err := comm.Device().Alloc(400)
-		if err != nil {
-			return err
-		}
-		in, err := b.Slice(0, 200)
-		if err != nil {
-			return err
-		}
-		out, err := b.Slice(200, 200)
-		if err != nil {
-			return err
-		}
-		closed, err := comm.Device().Alloc(200)
-		if err != nil {
-			return err
-		}
-		if err := closed.Close(); err != nil {
-			return err
-		}
+		runner := testerr.Must(New(ctx, comm, Options{}))(t)
+		b := testerr.Must(comm.Device().Alloc(400))(t)
+		in := testerr.Must(b.Slice(0, 200))(t)
+		out := testerr.Must(b.Slice(200, 200))(t)
+		closed := testerr.Must(comm.Device().Alloc(200))(t)
+		testerr.Check(t, closed.Close())
 		const huge = 1<<62 + 1
 		for _, c := range []struct {
 			want  string
@@ -298,22 +280,11 @@ func unequalCounts(ctx context.Context, comm *communicator.Communicator, count u
 // TestAlone has one rank make a call that the other does not.
 func TestAlone(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{Timeout: 4 * time.Second}, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
-		op, err := runner.PrepareAllToAllV(ctx, AllToAllV{Sends: make([]Part, 2), Receives: make([]Part, 2)})
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		runner := testerr.Must(New(ctx, comm, Options{}))(t)
+		op := testerr.Must(runner.PrepareAllToAllV(ctx, AllToAllV{Sends: make([]Part, 2), Receives: make([]Part, 2)}))(t)
+		stream := testerr.Must(comm.Device().NewStream())(t)
 		if comm.Rank() == 0 {
-			if err := op.Launch(stream); err != nil {
-				return err
-			}
+			testerr.Check(t, op.Launch(stream))
 			if err := comm.Synchronize(ctx, stream); !errors.Is(err, mscclgo.ErrTimeout) {
 				return fmt.Errorf("an exchange by oneself: %v", err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -31,49 +32,20 @@ extern "C" __global__ void scribble(mscclgo::GroupHandle group) {
 // runner: none of it becomes a packet or a number of these.
 func TestGroupsOfUsers(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := collective.New(ctx, comm, collective.Options{})
-		if err != nil {
-			return err
-		}
-		whole, err := comm.Group(ctx)
-		if err != nil {
-			return err
-		}
-		host, err := comm.HostGroup(ctx)
-		if err != nil {
-			return err
-		}
-		module, err := devicecode.Load(ctx, comm.Device(), "scribble.cu", []byte(scribble), devicecode.Options{})
-		if err != nil {
-			return err
-		}
-		kernel, err := module.Kernel("scribble")
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
-		in, err := gpu.Upload(comm.Device(), []int32{1, 2, 3, 4})
-		if err != nil {
-			return err
-		}
-		out, err := comm.Device().Alloc(in.Size())
-		if err != nil {
-			return err
-		}
+		runner := testerr.Must(collective.New(ctx, comm, collective.Options{}))(t)
+		whole := testerr.Must(comm.Group(ctx))(t)
+		host := testerr.Must(comm.HostGroup(ctx))(t)
+		module := testerr.Must(devicecode.Load(ctx, comm.Device(), "scribble.cu", []byte(scribble), devicecode.Options{}))(t)
+		kernel := testerr.Must(module.Kernel("scribble"))(t)
+		stream := testerr.Must(comm.Device().NewStream())(t)
+		in := testerr.Must(gpu.Upload(comm.Device(), []int32{1, 2, 3, 4}))(t)
+		out := testerr.Must(comm.Device().Alloc(in.Size()))(t)
 		for range 3 {
-			err := errors.Join(
+			testerr.Check(t, errors.Join(
 				kernel.Launch(stream, gpu.Blocks(1, 64), whole), kernel.Launch(stream, gpu.Blocks(1, 64), host),
-				runner.AllReduce(stream, out, in, 4, collective.I32, collective.Sum), comm.Synchronize(ctx, stream))
-			if err != nil {
-				return err
-			}
+				runner.AllReduce(stream, out, in, 4, collective.I32, collective.Sum), comm.Synchronize(ctx, stream)))
 			got := make([]int32, 4)
-			if err := gpu.CopyOut(got, out); err != nil {
-				return err
-			}
+			testerr.Check(t, gpu.CopyOut(got, out))
 			if want := []int32{2, 4, 6, 8}; !slices.Equal(got, want) {
 				return fmt.Errorf("the sums are %v, want %v", got, want)
 			}

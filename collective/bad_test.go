@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -323,30 +324,13 @@ func TestClosedInGraph(t *testing.T) {
 // TestCommunicatorClosedFirst closes a communicator before what was made on it.
 func TestCommunicatorClosedFirst(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := collective.New(ctx, comm, collective.Options{})
-		if err != nil {
-			return err
-		}
-		b, err := comm.Device().Alloc(800)
-		if err != nil {
-			return err
-		}
-		memory, err := runner.Share(ctx, b)
-		if err != nil {
-			return err
-		}
-		op, err := runner.Prepare(ctx, collective.Call{Kind: collective.AllGather, Count: 100, Out: memory, InPlace: true, Choice: collective.Choice{Algorithm: "ports", Blocks: 1, Threads: 32}})
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		runner := testerr.Must(collective.New(ctx, comm, collective.Options{}))(t)
+		b := testerr.Must(comm.Device().Alloc(800))(t)
+		memory := testerr.Must(runner.Share(ctx, b))(t)
+		op := testerr.Must(runner.Prepare(ctx, collective.Call{Kind: collective.AllGather, Count: 100, Out: memory, InPlace: true, Choice: collective.Choice{Algorithm: "ports", Blocks: 1, Threads: 32}}))(t)
+		stream := testerr.Must(comm.Device().NewStream())(t)
 		all := func() error { return runner.AllReduce(stream, b, b, 100, collective.F32, collective.Sum) }
-		if err := errors.Join(op.Launch(stream), all(), comm.Synchronize(ctx, stream), comm.Close()); err != nil {
-			return err
-		}
+		testerr.Check(t, errors.Join(op.Launch(stream), all(), comm.Synchronize(ctx, stream), comm.Close()))
 		for name, call := range map[string]func() error{
 			"launch":  func() error { return op.Launch(stream) },
 			"call":    all,
@@ -431,18 +415,9 @@ func TestDifferentPrepare(t *testing.T) {
 // rank 0's name and of the kind of its error.
 func TestPrepareFailsOnOne(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := collective.New(ctx, comm, collective.Options{Scratch: 4 << 10})
-		if err != nil {
-			return err
-		}
-		buffer, err := comm.Device().Alloc(64)
-		if err != nil {
-			return err
-		}
-		m, err := runner.Share(ctx, buffer)
-		if err != nil {
-			return err
-		}
+		runner := testerr.Must(collective.New(ctx, comm, collective.Options{Scratch: 4 << 10}))(t)
+		buffer := testerr.Must(comm.Device().Alloc(64))(t)
+		m := testerr.Must(runner.Share(ctx, buffer))(t)
 		call := collective.Call{Kind: collective.AllReduce, Type: collective.F32, Count: 4, In: m, Out: m, InPlace: true}
 		if comm.Rank() == 0 {
 			call.Type = 99

@@ -44,15 +44,11 @@ func testFailsWhileCompiling(t *testing.T, compiles func(context.Context, *split
 	t.Setenv("MSCCLGO_CACHE", filepath.Join(dir, "cache"))
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		r, err := newSplitRun(ctx, comm, 0, 1000)
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		if comm.Rank() == 0 {
 			t.Setenv("CXX", compiler)
 		}
-		if err := comm.Barrier(ctx); err != nil {
-			return err
-		}
+		testerr.Check(t, comm.Barrier(ctx))
 		if comm.Rank() == 1 {
 			for {
 				if _, err := os.Stat(begun); err == nil {

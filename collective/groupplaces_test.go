@@ -363,10 +363,7 @@ func TestPlacedClosed(t *testing.T) {
 // TestTooManyEntries adds messages to a table that is as long as a pair can tell.
 func TestTooManyEntries(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		r, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
+		r := testerr.Must(New(ctx, comm, Options{}))(t)
 		defer r.Close(ctx)
 		table := &groupTable{places: true, messages: make([]workMessage, mostOfGroup+1)}
 		testerr.Expect(t, table.add(r.Group(), 1, 1-comm.Rank(), []*message{{}}, nil), mscclgo.ErrInvalid, "entries of the table")

@@ -90,18 +90,10 @@ func TestSizesDiffer(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%v", algorithm, transports), func(t *testing.T) {
 				testgroup.Run(t, 3, communicator.Options{Transports: transports}, func(ctx context.Context, comm *communicator.Communicator) error {
-					r, err := New(ctx, comm, Options{})
-					if err != nil {
-						return err
-					}
-					s, err := newSummed(ctx, r, algorithm, 3001, []uint64{9000, 0, 77777}[comm.Rank()])
-					if err != nil {
-						return err
-					}
+					r := testerr.Must(New(ctx, comm, Options{}))(t)
+					s := testerr.Must(newSummed(ctx, r, algorithm, 3001, []uint64{9000, 0, 77777}[comm.Rank()]))(t)
 					for number := range 3 {
-						if err := s.run(ctx, number); err != nil {
-							return err
-						}
+						testerr.Check(t, s.run(ctx, number))
 					}
 					return errors.Join(s.stream.Close(), r.Close(ctx))
 				})
@@ -115,30 +107,14 @@ func TestSizesDiffer(t *testing.T) {
 func TestHierBesideOwnKernels(t *testing.T) {
 	const source = "#include <mscclgo/group.cuh>\nextern \"C\" __global__ void own(mscclgo::GroupHandle group) { group.nextEpoch(); }\n"
 	testgroup.Run(t, 2, communicator.Options{Transports: registeredmem.Ethernet}, func(ctx context.Context, comm *communicator.Communicator) error {
-		r, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
-		module, err := devicecode.Load(ctx, comm.Device(), "own.cu", []byte(source), devicecode.Options{})
-		if err != nil {
-			return err
-		}
-		own, err := module.Kernel("own")
-		if err != nil {
-			return err
-		}
-		s, err := newSummed(ctx, r, "hier", 5000, 0)
-		if err != nil {
-			return err
-		}
+		r := testerr.Must(New(ctx, comm, Options{}))(t)
+		module := testerr.Must(devicecode.Load(ctx, comm.Device(), "own.cu", []byte(source), devicecode.Options{}))(t)
+		own := testerr.Must(module.Kernel("own"))(t)
+		s := testerr.Must(newSummed(ctx, r, "hier", 5000, 0))(t)
 		for number := range 6 {
-			if err := s.run(ctx, number); err != nil {
-				return err
-			}
+			testerr.Check(t, s.run(ctx, number))
 			if comm.Rank() == 0 && number%2 == 1 {
-				if err := own.Launch(s.stream, gpu.Blocks(1, 32), r.group); err != nil {
-					return err
-				}
+				testerr.Check(t, own.Launch(s.stream, gpu.Blocks(1, 32), r.group))
 			}
 		}
 		return errors.Join(s.stream.Close(), module.Close(), r.Close(ctx))
@@ -167,31 +143,18 @@ func TestThreadOfRunner(t *testing.T) {
 			return comm.Barrier(ctx)
 		}
 		testgroup.Run(t, ranks, o, func(ctx context.Context, comm *communicator.Communicator) error {
-			r, err := New(ctx, comm, Options{})
-			if err != nil {
-				return err
-			}
+			r := testerr.Must(New(ctx, comm, Options{}))(t)
 			all := make([]*summed, paths)
 			for i := range all {
-				if all[i], err = newSummed(ctx, r, "ring", 1000, 0); err != nil {
-					return err
-				}
+				all[i] = testerr.Must(newSummed(ctx, r, "ring", 1000, 0))(t)
 			}
 			for number, s := range all {
-				if err := s.run(ctx, number); err != nil {
-					return err
-				}
+				testerr.Check(t, s.run(ctx, number))
 			}
-			if err := threads(ctx, comm, want); err != nil {
-				return err
-			}
+			testerr.Check(t, threads(ctx, comm, want))
 			// The others go on when one is closed.
-			if err := errors.Join(all[0].op.Close(), all[0].op.memories[1].Close(ctx), all[1].run(ctx, paths)); err != nil {
-				return err
-			}
-			if err := threads(ctx, comm, want); err != nil {
-				return err
-			}
+			testerr.Check(t, errors.Join(all[0].op.Close(), all[0].op.memories[1].Close(ctx), all[1].run(ctx, paths)))
+			testerr.Check(t, threads(ctx, comm, want))
 			return errors.Join(r.Close(ctx), threads(ctx, comm, 0))
 		})
 	}

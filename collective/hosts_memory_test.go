@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -33,21 +34,13 @@ func TestMemoryOfManyHosts(t *testing.T) {
 		t.Run(fmt.Sprint(len(hosts), " ranks"), func(t *testing.T) {
 			testgroup.RunEach(t, testgroup.Network(hosts...), func(ctx context.Context, comm *communicator.Communicator) error {
 				before, _, err := comm.Device().MemoryInfo()
-				if err != nil {
-					return err
-				}
+				testerr.Check(t, err)
 				o := collective.Options{}
 				if len(hosts) == len(many) {
 					o.MaxBlocks = 1 // else the process has too many connections
 				}
-				runner, err := collective.New(ctx, comm, o)
-				if err != nil {
-					return err
-				}
-				stream, err := comm.Device().NewStream()
-				if err != nil {
-					return err
-				}
+				runner := testerr.Must(collective.New(ctx, comm, o))(t)
+				stream := testerr.Must(comm.Device().NewStream())(t)
 				m := &member{ctx, comm, runner, stream}
 				err = m.manyReduced(1000)
 				if err == nil && len(hosts) < len(many) {
@@ -55,13 +48,9 @@ func TestMemoryOfManyHosts(t *testing.T) {
 						m.manyExchanged(33), m.manyInPlace(collective.AllGather, 19), m.manyInPlace(collective.ReduceScatter, 19),
 						m.manyGathered(11, 1), m.manyScattered(11, 1), m.manyCounts(), m.manyMessages(), m.averages(1000))
 				}
-				if err != nil {
-					return err
-				}
+				testerr.Check(t, err)
 				free, _, err := comm.Device().MemoryInfo()
-				if err != nil {
-					return err
-				}
+				testerr.Check(t, err)
 				if taken := before - free; taken > most {
 					return fmt.Errorf("the calls take %d MiB of rank %d's device, more than %d", taken>>20, comm.Rank(), most>>20)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -124,13 +125,8 @@ func runOnHosts(t *testing.T, hosts []int, options collective.Options, test func
 			return fmt.Errorf("the hosts are %v, want %d", comm.Hosts(), n)
 		}
 		runner, err := collective.New(ctx, comm, options)
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
+		stream := testerr.Must(comm.Device().NewStream())(t)
 		err = test(&member{ctx, comm, runner, stream})
 		if err == nil {
 			err = comm.Synchronize(ctx, stream)

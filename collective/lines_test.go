@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -36,59 +37,31 @@ func TestLines(t *testing.T) {
 					scratch, steps = 1<<20, 1
 				}
 				testgroup.Run(t, 2, communicator.Options{Scratch: scratch}, func(ctx context.Context, comm *communicator.Communicator) error {
-					r, err := New(ctx, comm, Options{Tuning: tuning})
-					if err != nil {
-						return err
-					}
+					r := testerr.Must(New(ctx, comm, Options{Tuning: tuning}))(t)
 					r.link = NVLink
 					if lines, ok := r.chooseLines(&Call{Kind: kind, Type: U8, Count: count}); ok {
 						return fmt.Errorf("%v with inboxes of so little room", lines)
 					}
 					r.staging.lines = 1
-					s, err := comm.Device().NewStream()
-					if err != nil {
-						return err
-					}
+					s := testerr.Must(comm.Device().NewStream())(t)
 					rank, ins, outs := comm.Rank(), kind.InParts(2), kind.OutParts(2)
-					all, err := comm.Device().Alloc(2*offset + count*4)
-					if err != nil {
-						return err
-					}
-					in, err := all.Slice(offset, uint64(ins*count))
-					if err != nil {
-						return err
-					}
-					out, err := all.Slice(2*offset+uint64(2*count), uint64(outs*count))
-					if err != nil {
-						return err
-					}
+					all := testerr.Must(comm.Device().Alloc(2*offset + count*4))(t)
+					in := testerr.Must(all.Slice(offset, uint64(ins*count)))(t)
+					out := testerr.Must(all.Slice(2*offset+uint64(2*count), uint64(outs*count)))(t)
 					if inPlace {
-						in, err = out.Slice(uint64(kind.Internal().InOffset(rank, true)*count), uint64(ins*count))
-						if err != nil {
-							return err
-						}
+						in = testerr.Must(out.Slice(uint64(kind.Internal().InOffset(rank, true)*count), uint64(ins*count)))(t)
 					}
 					for call := range 3 {
 						data := make([]byte, ins*count)
 						for i := range data {
 							data[i] = byteOf(rank+call, i/count, i%count)
 						}
-						if err := gpu.CopyIn(out, make([]byte, outs*count)); err != nil {
-							return err
-						}
-						if err := gpu.CopyIn(in, data); err != nil {
-							return err
-						}
-						if err := r.call(s, out, in, callKey{kind: kind, typ: U8, count: count, root: 1}); err != nil {
-							return err
-						}
-						if err := comm.Synchronize(ctx, s); err != nil {
-							return err
-						}
+						testerr.Check(t, gpu.CopyIn(out, make([]byte, outs*count)))
+						testerr.Check(t, gpu.CopyIn(in, data))
+						testerr.Check(t, r.call(s, out, in, callKey{kind: kind, typ: U8, count: count, root: 1}))
+						testerr.Check(t, comm.Synchronize(ctx, s))
 						got := make([]byte, outs*count)
-						if err := gpu.CopyOut(got, out); err != nil {
-							return err
-						}
+						testerr.Check(t, gpu.CopyOut(got, out))
 						want := make([]byte, outs*count)
 						for i := range want {
 							from, part := 1-rank, 0 // of a send-receive

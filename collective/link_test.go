@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
@@ -47,17 +48,12 @@ func TestLink(t *testing.T) {
 			testgroup.Run(t, 4, communicator.Options{Scratch: 4 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
 				id := comm.Device().Info().UUID
 				ids, err := comm.AllGather(ctx, id[:])
-				if err != nil {
-					return err
-				}
+				testerr.Check(t, err)
 				arch := "sm_90"
 				if c.archs != nil {
 					arch = c.archs[comm.Rank()]
 				}
-				runner, err := newRunner(ctx, comm, Options{}, linkedMachine(ids, c.ends), arch)
-				if err != nil {
-					return err
-				}
+				runner := testerr.Must(newRunner(ctx, comm, Options{}, linkedMachine(ids, c.ends), arch))(t)
 				if runner.Link() != c.want {
 					err = fmt.Errorf("the link is %q, want %q", runner.Link(), c.want)
 				}
@@ -178,9 +174,7 @@ func TestFabricByTransport(t *testing.T) {
 					}
 				}
 				runner, err := newRunner(ctx, comm, Options{}, m, "sm_90")
-				if err != nil {
-					return err
-				}
+				testerr.Check(t, err)
 				if l := runner.links; (l != nil) != known || known && (l.fabric.Hosts != 2 || l.fabric.RDMA || l.fabric.NIC != rate || l.fabric.Net != rate) {
 					err = fmt.Errorf("the links are %+v", l)
 				}

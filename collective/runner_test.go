@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -24,13 +25,8 @@ func TestScratchLimit(t *testing.T) {
 	detector.SkipKernels(t)
 	testgroup.Run(t, 3, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 256<<10)
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
+		stream := testerr.Must(comm.Device().NewStream())(t)
 		for _, k := range Kinds() {
 			for _, a := range k.spec().algorithms {
 				a, ok := a.(*packets)
@@ -50,12 +46,8 @@ func TestScratchLimit(t *testing.T) {
 				if err != nil {
 					return fmt.Errorf("%s %s: %w", k, a.name, err)
 				}
-				if err := op.Launch(stream); err != nil {
-					return err
-				}
-				if err := comm.Synchronize(ctx, stream); err != nil {
-					return err
-				}
+				testerr.Check(t, op.Launch(stream))
+				testerr.Check(t, comm.Synchronize(ctx, stream))
 				call.Count++
 				if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "scratch") {
 					return fmt.Errorf("%s %s of %d elements: %v", k, a.name, call.Count, err)
@@ -72,12 +64,8 @@ func TestFailsWhileCompiling(t *testing.T) {
 	t.Setenv("MSCCLGO_CACHE", t.TempDir()) // nothing is compiled yet
 	testgroup.Run(t, 3, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
-		if err := comm.Barrier(ctx); err != nil {
-			return err
-		}
+		testerr.Check(t, err)
+		testerr.Check(t, comm.Barrier(ctx))
 		if comm.Rank() == 2 {
 			comm.Abort(errors.New("the cause"))
 			return nil
@@ -117,9 +105,7 @@ func newCall(ctx context.Context, comm *communicator.Communicator, bytes uint64)
 func TestBadCalls(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, good, err := newCall(ctx, comm, 4096)
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		for name, spoil := range map[string]func(*Call){
 			"algorithm":         func(c *Call) { c.Algorithm = "tree" },
 			"algorithm of none": func(c *Call) { c.Algorithm, c.Count = "tree", 0 },
@@ -146,14 +132,9 @@ func TestBadCalls(t *testing.T) {
 func TestPortThreads(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 4096)
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		call.Kind, call.Choice = AllGather, Choice{"ports", 2, 1}
-		op, err := runner.Prepare(ctx, call)
-		if err != nil {
-			return err
-		}
+		op := testerr.Must(runner.Prepare(ctx, call))(t)
 		if got := op.Choice().Threads; got != 32 {
 			return fmt.Errorf("%d threads where 1 is asked for, want 32", got)
 		}
@@ -176,9 +157,7 @@ func TestTwoTasks(t *testing.T) {
 	}
 	testgroup.RunOn(t, devices, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 4096)
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		call.Choice = Choice{"pushed", 4, 512}
 		if _, err := runner.Prepare(ctx, call); !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "two blocks") {
 			return fmt.Errorf("pushed: %v", err)
@@ -257,9 +236,7 @@ func TestSeveralHosts(t *testing.T) {
 	options := communicator.Options{Transports: registeredmem.Ethernet}
 	testgroup.Run(t, 2, options, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 4096)
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "2 hosts") {
 			return fmt.Errorf("direct: %v", err)
 		}
@@ -281,13 +258,8 @@ func TestSeveralHosts(t *testing.T) {
 func TestLoad(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 4096)
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
+		stream := testerr.Must(comm.Device().NewStream())(t)
 		err = runner.Load(ctx, Call{Kind: AllGather, Op: Max, Count: 100, Root: 1}, Call{Kind: AllToAll, Op: Avg, Count: 100})
 		if err == nil && len(runner.plans) != 2 {
 			err = fmt.Errorf("%d plans", len(runner.plans))
@@ -305,36 +277,22 @@ func TestLoad(t *testing.T) {
 func TestViewsClosed(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 4096)
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		in, out := call.In, call.Out
-		if call.In, err = in.Slice(0, 2048); err != nil {
-			return err
-		}
-		if call.Out, err = out.Slice(16, 2048); err != nil {
-			return err
-		}
-		if call.Out, err = call.Out.Slice(16, 2000); err != nil {
-			return err
-		}
+		call.In = testerr.Must(in.Slice(0, 2048))(t)
+		call.Out = testerr.Must(out.Slice(16, 2048))(t)
+		call.Out = testerr.Must(call.Out.Slice(16, 2000))(t)
 		call.Kind, call.Choice = SendReceive, Choice{"ports", 1, 32}
 		for _, whole := range []*Memory{in, out} {
 			if len(runner.hostPaths) == 0 {
-				if _, err := runner.Prepare(ctx, call); err != nil {
-					return err
-				}
+				testerr.Must(runner.Prepare(ctx, call))(t)
 			}
-			if err := whole.Close(ctx); err != nil {
-				return err
-			}
+			testerr.Check(t, whole.Close(ctx))
 			if n := len(runner.hostPaths); n != 0 {
 				return fmt.Errorf("%d pairs of memories have channels still", n)
 			}
 			call.In = call.Out
-			if call.Out, err = out.Slice(2048, 2000); err != nil {
-				return err
-			}
+			call.Out = testerr.Must(out.Slice(2048, 2000))(t)
 		}
 		return errors.Join(call.In.Close(ctx), call.Out.Close(ctx), runner.Close(ctx))
 	})
@@ -346,9 +304,7 @@ func TestPartTogether(t *testing.T) {
 	var released atomic.Int32
 	testgroup.Run(t, 3, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		err = runner.partWith(ctx, func() error {
 			time.Sleep(time.Duration(comm.Rank()) * 20 * time.Millisecond)
 			released.Add(1)
@@ -366,9 +322,7 @@ func TestBrokenKernels(t *testing.T) {
 	broken := unit{unitKey: unitKey{file: "allreduce.cu"}, text: []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")}
 	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := New(ctx, comm, Options{})
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		_, err = runner.kernelOf(ctx, broken, "direct", 32, 0)
 		for _, part := range []string{"allreduce.cu", "3", "nonsense"} {
 			if err == nil || !strings.Contains(err.Error(), part) {

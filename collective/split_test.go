@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -19,26 +20,19 @@ func TestSplit(t *testing.T) {
 	testgroup.Run(t, 4, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		var runs []*splitRun
 		for _, color := range []int{0, comm.Rank() / 2, comm.Rank() % 2} {
-			r, err := newSplitRun(ctx, comm, color, count)
-			if err != nil {
-				return err
-			}
+			r := testerr.Must(newSplitRun(ctx, comm, color, count))(t)
 			runs = append(runs, r)
 		}
 		for range rounds {
 			for _, r := range runs {
-				if err := r.runner.AllReduce(r.stream, r.data, r.data, count, collective.I32, collective.Sum); err != nil {
-					return err
-				}
+				testerr.Check(t, r.runner.AllReduce(r.stream, r.data, r.data, count, collective.I32, collective.Sum))
 			}
 		}
 		var errs []error
 		for _, r := range runs {
 			errs = append(errs, r.check(ctx, rounds))
 		}
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
+		testerr.Check(t, errors.Join(errs...))
 		for _, r := range runs {
 			errs = append(errs, r.runner.Close(ctx), r.child.Close(), r.stream.Close(), r.data.Close())
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -347,37 +348,21 @@ func TestPrintsOfPlans(t *testing.T) {
 		{Link: "*", Kind: Broadcast, UpTo: math.MaxUint64, Choice: Choice{"LL16", 4, 64}},
 	}}
 	testgroup.Run(t, 2, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
-		r, err := New(ctx, comm, Options{Tuning: tuning})
-		if err != nil {
-			return err
-		}
+		r := testerr.Must(New(ctx, comm, Options{Tuning: tuning}))(t)
 		defer r.Close(ctx)
-		b, err := comm.Device().Alloc(1024)
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
-		if err := r.Broadcast(stream, b, b, 100, I32, 0); err != nil {
-			return err
-		}
+		b := testerr.Must(comm.Device().Alloc(1024))(t)
+		stream := testerr.Must(comm.Device().NewStream())(t)
+		testerr.Check(t, r.Broadcast(stream, b, b, 100, I32, 0))
 		var c *anyCall
 		for _, c = range r.calls {
 		}
 		before := c.plan.validity.print
-		if err := r.AllReduce(stream, b, b, 100, I32, Sum); err != nil {
-			return err
-		}
+		testerr.Check(t, r.AllReduce(stream, b, b, 100, I32, Sum))
 		if r.own[forIn].peers() == r.own[forOut].peers() {
 			t.Error("the all-reduce made no staging")
 		}
 		delete(r.plans, c.planKey())
-		again, err := r.newPlan(ctx, c)
-		if err != nil {
-			return err
-		}
+		again := testerr.Must(r.newPlan(ctx, c))(t)
 		if again.validity.print != before {
 			t.Error("another call's staging has changed the broadcast's print")
 		}

@@ -21,26 +21,12 @@ func TestTrace(t *testing.T) {
 	const ranks = 2
 	path := filepath.Join(t.TempDir(), "trace.json")
 	testgroup.Run(t, ranks, communicator.Options{Trace: path}, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := collective.New(ctx, comm, collective.Options{})
-		if err != nil {
-			return err
-		}
-		stream, err := comm.NewStream()
-		if err != nil {
-			return err
-		}
+		runner := testerr.Must(collective.New(ctx, comm, collective.Options{}))(t)
+		stream := testerr.Must(comm.NewStream())(t)
 		for _, count := range []uint64{100, 1 << 22} { // by packets and, over any link, by a kernel that waits
-			in, err := gpu.Upload(comm.Device(), make([]float32, count))
-			if err != nil {
-				return err
-			}
-			out, err := comm.Device().Alloc(in.Size())
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(runner.AllReduce(stream, out, in, count, collective.F32, collective.Sum), stream.Synchronize(ctx)); err != nil {
-				return err
-			}
+			in := testerr.Must(gpu.Upload(comm.Device(), make([]float32, count)))(t)
+			out := testerr.Must(comm.Device().Alloc(in.Size()))(t)
+			testerr.Check(t, errors.Join(runner.AllReduce(stream, out, in, count, collective.F32, collective.Sum), stream.Synchronize(ctx)))
 		}
 		return errors.Join(stream.Close(), runner.Close(ctx))
 	})

@@ -223,10 +223,7 @@ func TestBoundedTuning(t *testing.T) {
 func TestMisnamedAlgorithm(t *testing.T) {
 	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		rule := Rule{Link: "*", Kind: AllReduce, UpTo: math.MaxUint64, Choice: Choice{"tree", 1, 32}}
-		runner, err := New(ctx, comm, Options{Tuning: &Tuning{Rules: []Rule{rule}}})
-		if err != nil {
-			return err
-		}
+		runner := testerr.Must(New(ctx, comm, Options{Tuning: &Tuning{Rules: []Rule{rule}}}))(t)
 		for _, kind := range []Kind{AllReduce, AllGather} {
 			want := map[Kind]string{AllReduce: `algorithm "tree" of all-reduce is none of`, AllGather: "no rule for all-gather"}[kind]
 			_, err := runner.Choose(Call{Kind: kind, Count: 1})
@@ -239,14 +236,8 @@ func TestMisnamedAlgorithm(t *testing.T) {
 // TestOnlyTheModel makes a call by a tuning that leaves it to the model, on a device whose links are unknown.
 func TestOnlyTheModel(t *testing.T) {
 	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		tuning, err := ReadTuning(strings.NewReader("* all-reduce * 4K model 1 32"))
-		if err != nil {
-			return err
-		}
-		runner, err := New(ctx, comm, Options{Tuning: tuning})
-		if err != nil {
-			return err
-		}
+		tuning := testerr.Must(ReadTuning(strings.NewReader("* all-reduce * 4K model 1 32")))(t)
+		runner := testerr.Must(New(ctx, comm, Options{Tuning: tuning}))(t)
 		runner.links = nil // as of emulated devices
 		for count, want := range map[uint64]string{256: "to the model of time, which does not know the links", 8192: "no rule for all-reduce"} {
 			_, err := runner.Choose(Call{Kind: AllReduce, Count: count})

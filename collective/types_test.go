@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -24,19 +25,14 @@ func TestTypes(t *testing.T) {
 		ranks := 1 + (i+1)%4
 		t.Run(fmt.Sprintf("%v/ranks=%d", typ, ranks), func(t *testing.T) {
 			testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-				runner, err := collective.New(ctx, comm, collective.Options{})
-				if err != nil {
-					return err
-				}
+				runner := testerr.Must(collective.New(ctx, comm, collective.Options{}))(t)
 				ops := collective.Ops()
 				ops = []collective.Op{ops[i%5], ops[(i*2+4)%5]}
 				if testing.Short() { // compilers take most of the time
 					ops = []collective.Op{collective.Op((5 - int(typ)%5) % 5)}
 				}
 				for _, op := range ops {
-					if err := allReduceType(ctx, comm, runner, typ, op); err != nil {
-						return err
-					}
+					testerr.Check(t, allReduceType(ctx, comm, runner, typ, op))
 				}
 				return runner.Close(ctx)
 			})

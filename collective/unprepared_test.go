@@ -40,14 +40,8 @@ func runMembers(t *testing.T, ranks int, o collective.Options, test func(*member
 func runMembersOn(t *testing.T, ranks int, group communicator.Options, o collective.Options, test func(*member) error, wanted ...error) {
 	t.Helper()
 	testgroup.Run(t, ranks, group, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, err := collective.New(ctx, comm, o)
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		runner := testerr.Must(collective.New(ctx, comm, o))(t)
+		stream := testerr.Must(comm.Device().NewStream())(t)
 		m := &member{ctx, comm, runner, stream}
 		if err := test(m); err != nil {
 			comm.Abort(err)

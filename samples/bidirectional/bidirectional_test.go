@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 func TestBothWays(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		var table bytes.Buffer
-		if err := run(ctx, comm, config{min: 7, max: 128 << 10, rounds: 5, blocks: 4, threads: 64}, &table); err != nil {
-			return err
-		}
+		testerr.Check(t, run(ctx, comm, config{min: 7, max: 128 << 10, rounds: 5, blocks: 4, threads: 64}, &table))
 		for _, way := range []string{"port", "memory"} {
 			if n := strings.Count(table.String(), way); comm.Rank() == 0 && n != 8 {
 				return fmt.Errorf("%d rows of %s:\n%s", n, way, &table)

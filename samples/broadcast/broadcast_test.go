@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -17,9 +18,7 @@ func TestSizes(t *testing.T) {
 		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
 			testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 				var table bytes.Buffer
-				if err := run(ctx, comm, 5000, ranks-1, &table); err != nil {
-					return err
-				}
+				testerr.Check(t, run(ctx, comm, 5000, ranks-1, &table))
 				if rows := strings.Count(table.String(), "\n"); comm.Rank() == 0 && rows != 2+7 {
 					return fmt.Errorf("%d lines:\n%s", rows, &table)
 				}

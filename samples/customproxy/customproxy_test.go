@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -42,9 +43,7 @@ func TestDarts(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		var out output
 		cfg := config{listen: "127.0.0.1:0", blocks: 4, threads: 32, rounds: 50, darts: 20}
-		if err := run(ctx, comm, cfg, &out); err != nil {
-			return err
-		}
+		testerr.Check(t, run(ctx, comm, cfg, &out))
 		if out.err != nil {
 			return out.err
 		}

@@ -199,10 +199,7 @@ func TestTune(t *testing.T) {
 	cfg.Sizes, cfg.Blocks, cfg.Threads, cfg.Budget, cfg.Graph = []uint64{999}, 0, 0, time.Second, true
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		var lines bytes.Buffer
-		tuning, err := Tune(ctx, comm, cfg, Sinks{JSON: &lines})
-		if err != nil {
-			return err
-		}
+		tuning := testerr.Must(Tune(ctx, comm, cfg, Sinks{JSON: &lines}))(t)
 		if len(tuning.Rules) != len(collective.Kinds()) {
 			return fmt.Errorf("the rules are %+v", tuning.Rules)
 		}
@@ -227,10 +224,7 @@ func TestReport(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		var table, lines bytes.Buffer
 		var progress []string
-		results, err := Run(ctx, comm, cfg, Sinks{&table, &lines, func(text string) { progress = append(progress, text) }})
-		if err != nil {
-			return err
-		}
+		results := testerr.Must(Run(ctx, comm, cfg, Sinks{&table, &lines, func(text string) { progress = append(progress, text) }}))(t)
 		if len(results) != len(collective.Kinds()) || len(progress) != len(results) || !strings.Contains(progress[0], "4K") {
 			return fmt.Errorf("%d results, progress %q", len(results), progress)
 		}
@@ -255,10 +249,7 @@ func TestUnprepared(t *testing.T) {
 	cfg.Algorithms, cfg.Unprepared, cfg.Compare, cfg.Offset, cfg.Graph = []string{"auto"}, true, []string{withCounts, withSends, withUnshared}, 4, true
 	cfg.Blocks, cfg.Threads, cfg.Sizes = 0, 0, []uint64{1200, 120_000}
 	testgroup.Run(t, 2, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
-		results, err := Run(ctx, comm, cfg, Sinks{})
-		if err != nil {
-			return err
-		}
+		results := testerr.Must(Run(ctx, comm, cfg, Sinks{}))(t)
 		for _, r := range results {
 			names := []string{withUnprepared}
 			if r.Collective == "all-to-all" {
@@ -287,10 +278,7 @@ func TestLargeSends(t *testing.T) {
 	cfg.Algorithms, cfg.Compare, cfg.Graph = []string{"auto"}, []string{withUnshared, withSends}, true
 	cfg.Collectives, cfg.Blocks, cfg.Threads, cfg.Sizes = []collective.Kind{collective.AllToAll}, 0, 0, []uint64{12 << 20}
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		results, err := Run(ctx, comm, cfg, Sinks{})
-		if err != nil {
-			return err
-		}
+		results := testerr.Must(Run(ctx, comm, cfg, Sinks{}))(t)
 		var names []string
 		for _, r := range results {
 			for _, o := range r.Others {
@@ -313,10 +301,7 @@ func TestUnfit(t *testing.T) {
 	cfg.Collectives, cfg.Threads, cfg.Places = cfg.Collectives[:1], 768, []string{"out"}
 	testgroup.Run(t, 2, communicator.Options{Scratch: 4 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
 		var report bytes.Buffer
-		results, err := Run(ctx, comm, cfg, Sinks{Table: &report})
-		if err != nil {
-			return err
-		}
+		results := testerr.Must(Run(ctx, comm, cfg, Sinks{Table: &report}))(t)
 		did := func(name string) bool {
 			return slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name })
 		}
@@ -346,18 +331,14 @@ func TestStuck(t *testing.T) {
 	cfg.Algorithms = []string{"auto"}
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		b, err := newBench(ctx, comm, cfg, 0, Sinks{Table: io.Discard})
-		if err != nil {
-			return err
-		}
+		testerr.Check(t, err)
 		b.cfg.Compare = []string{withNCCL}
 		b.others[withNCCL] = stuck{b.own(collective.Choice{Algorithm: "direct", Blocks: 1, Threads: 32})}
 		_, err = b.size(ctx, b.problem(cfg.Collectives[0], 1024, false))
 		if !Stuck(err) || !strings.Contains(err.Error(), "nccl: no end; it may hold the GPU") {
 			return fmt.Errorf("it returned %v", err)
 		}
-		if err := b.close(ctx, err); err != nil {
-			return err
-		}
+		testerr.Check(t, b.close(ctx, err))
 		if _, err := b.stream.Query(); err != nil {
 			return fmt.Errorf("released: %w", err)
 		}
