@@ -19,10 +19,14 @@ const goodbyePatience = 2 * time.Second
 // that up once the queue pairs here are gone, and by the word the peer knows that nobody is lost.
 func (c *conn) sayGoodbye() {
 	const op = "ib: tell the peer of the close"
-	if c.t.o.Lost == nil || !c.news.both() {
+	if c.t.o.Lost == nil {
 		return
 	}
 	q := c.queues[0]
+	q.nic.receive(c)
+	if !c.news.both() {
+		return
+	}
 	post := func() (number uint64, err error) {
 		if !c.mu.TryLock() { // its holder may wait, which Close ends
 			return 0, nil

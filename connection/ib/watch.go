@@ -158,6 +158,13 @@ func (n *nic) add(c *conn) {
 	c.receive() // arms it
 }
 
+// receive applies the messages for c that have arrived, which its device's goroutine may not have seen yet.
+func (n *nic) receive(c *conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.receive()
+}
+
 // remove undoes add. Once it has returned, no message is applied.
 func (n *nic) remove(c *conn) {
 	n.mu.Lock()
