@@ -660,7 +660,7 @@ func TestParkedOfOthers(t *testing.T) {
 		t.Fatal(rc)
 	}
 	conn.queue.Unpark(1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := r.service.Stop(ctx); err != nil {
 		t.Error(err)
