@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,33 +17,45 @@ type GID struct {
 	V2      bool // RoCE v2: over UDP, which is routed
 }
 
-// GIDs returns the entries of a port's GID table that are not empty. root is sysfs.
+// bestRank is the highest rank of an entry.
+const bestRank = 3
+
+// GIDs returns the entries of a port's GID table that are not empty, by their indexes. It leaves out what is behind one that
+// no other is better than: a Soft-RoCE device has 1024 entries, each of which is a file. root is sysfs.
 func GIDs(root fs.FS, device string, port int) ([]GID, error) {
 	dir := fmt.Sprintf("class/infiniband/%s/ports/%d", device, port)
 	entries, err := fs.ReadDir(root, dir+"/gids")
 	if err != nil {
 		return nil, err
 	}
-	var gids []GID
-	for _, e := range entries {
-		index, err := strconv.Atoi(e.Name())
-		if err != nil {
+	indexes := make([]int, len(entries))
+	for i, e := range entries {
+		if indexes[i], err = strconv.Atoi(e.Name()); err != nil {
 			return nil, fmt.Errorf("%s/gids/%s is no number", dir, e.Name())
 		}
-		text, err := fs.ReadFile(root, dir+"/gids/"+e.Name())
+	}
+	slices.Sort(indexes)
+	var gids []GID
+	for _, index := range indexes {
+		name := strconv.Itoa(index)
+		text, err := fs.ReadFile(root, dir+"/gids/"+name)
 		if err != nil {
 			return nil, err
 		}
 		address, err := netip.ParseAddr(string(bytes.TrimSpace(text)))
 		if err != nil {
-			return nil, fmt.Errorf("%s/gids/%s: %w", dir, e.Name(), err)
+			return nil, fmt.Errorf("%s/gids/%s: %w", dir, name, err)
 		}
 		if address.IsUnspecified() {
 			continue
 		}
 		// Reading the type of an entry without a network device fails.
-		kind, _ := fs.ReadFile(root, dir+"/gid_attrs/types/"+e.Name())
-		gids = append(gids, GID{index, address.As16(), strings.TrimSpace(string(kind)) == "RoCE v2"})
+		kind, _ := fs.ReadFile(root, dir+"/gid_attrs/types/"+name)
+		g := GID{index, address.As16(), strings.TrimSpace(string(kind)) == "RoCE v2"}
+		gids = append(gids, g)
+		if g.rank() == bestRank {
+			break
+		}
 	}
 	return gids, nil
 }
@@ -66,7 +79,7 @@ func (g GID) rank() int {
 	case !g.V2:
 		return 0
 	case a.Is4In6():
-		return 3
+		return bestRank
 	case a.IsLinkLocalUnicast():
 		return 1
 	}

@@ -40,6 +40,7 @@ func TestBestGID(t *testing.T) {
 		{"without IPv4", []string{"0 " + local + v2, "1 " + ipv6 + v1, "2 " + ipv6 + v2}, 2},
 		{"link-local alone", []string{"0 " + local + v1, "1 " + local + v2}, 1},
 		{"the first of several, by number", []string{"10 " + ipv4 + v2, "9 " + ipv4 + v2}, 9},
+		{"what is behind the best is not read", []string{"1 " + ipv4 + v2, "2 nonsense"}, 1},
 		{"v1 alone", []string{"0 " + local + v1, "1 " + ipv4 + v1}, -1},
 		{"empty entries", []string{"0 " + empty + v2, "1 " + empty}, -1},
 		{"no type", []string{"0 " + ipv4}, -1},
