@@ -16,8 +16,7 @@ func machineFile(t testing.TB, name string) *topology.Machine {
 	t.Helper()
 	f := testerr.Must(os.Open("../topology/testdata/" + name + ".json"))(t)
 	defer f.Close()
-	m := testerr.Must(topology.Read(f))(t)
-	return m
+	return testerr.Must(topology.Read(f))(t)
 }
 
 // fabricOf returns what joins ranks on the first GPUs of a machine, or on all.
@@ -27,8 +26,7 @@ func fabricOf(t testing.TB, name string, gpus, hosts int) topology.Fabric {
 	if gpus > 0 {
 		m.GPUs = m.GPUs[:gpus]
 	}
-	f := testerr.Must(m.Fabric(hosts))(t)
-	return f
+	return testerr.Must(m.Fabric(hosts))(t)
 }
 
 // TestModelledRules finds that all rules can be read, and that the last algorithm of each is for any size.

@@ -41,8 +41,7 @@ func register(t *testing.T, r *registeredmem.Registry) *registeredmem.Memory {
 	t.Helper()
 	buffer := testerr.Must(gpu.Upload(r.Device(), make([]uint64, 8)))(t)
 	t.Cleanup(func() { buffer.Close() })
-	m := testerr.Must(r.Register(buffer))(t)
-	return m
+	return testerr.Must(r.Register(buffer))(t)
 }
 
 // TestBufferWhileClosing closes a memory while a driver is called with it. The

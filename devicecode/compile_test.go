@@ -43,15 +43,13 @@ func loggedCXX(t *testing.T) (lines func() int) {
 
 func compileOK(t *testing.T, source string, o Options) []byte {
 	t.Helper()
-	image := testerr.Must(Compile(t.Context(), ArchEmu, "k.cu", []byte(source), o))(t)
-	return image
+	return testerr.Must(Compile(t.Context(), ArchEmu, "k.cu", []byte(source), o))(t)
 }
 
 // images lists the cache's files that hold images.
 func images(t *testing.T, dir string) []string {
 	t.Helper()
-	paths := testerr.Must(filepath.Glob(filepath.Join(dir, "emu-*")))(t)
-	return paths
+	return testerr.Must(filepath.Glob(filepath.Join(dir, "emu-*")))(t)
 }
 
 func TestCacheByContent(t *testing.T) {
@@ -236,8 +234,7 @@ func stuckCXX(t *testing.T) (child func() int) {
 	return func() int {
 		await(t, "the compiler's child has started", func() bool { _, err := os.Stat(pidFile); return err == nil })
 		data := testerr.Must(os.ReadFile(pidFile))(t)
-		pid := testerr.Must(strconv.Atoi(strings.TrimSpace(string(data))))(t)
-		return pid
+		return testerr.Must(strconv.Atoi(strings.TrimSpace(string(data))))(t)
 	}
 }
 

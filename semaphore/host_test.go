@@ -198,8 +198,7 @@ func TestWrongHostEnds(t *testing.T) {
 	own := testerr.Must(s.peer.Registry().Register(s.buf))(t)
 	watch := newWatch(t, s.reg.Device())
 	word := func(offset, n uint64) *gpu.Buffer {
-		b := testerr.Must(s.buf.Slice(offset, n))(t)
-		return b
+		return testerr.Must(s.buf.Slice(offset, n))(t)
 	}
 	for _, c := range []struct {
 		word   *gpu.Buffer

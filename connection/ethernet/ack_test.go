@@ -29,8 +29,7 @@ func TestAcknowledgedUnsent(t *testing.T) {
 	}
 	release()
 	testlink.Eventually(t, "the mark is reached", func() bool {
-		done := testerr.Must(mark.Done())(t)
-		return done
+		return testerr.Must(mark.Done())(t)
 	})
 }
 

@@ -177,8 +177,7 @@ func TestSilentPeer(t *testing.T) {
 	r := newRogue(t, b, 1)
 	src, dst := memory(t, b, onDevice, 4096), rogueMemory(t, r, b)
 	mark := func() connection.Mark {
-		m := testerr.Must(r.conn.Mark())(t)
-		return m
+		return testerr.Must(r.conn.Mark())(t)
 	}
 	before := mark()
 	testerr.Check(t, r.conn.Write(dst, 0, src, 0, 4096))

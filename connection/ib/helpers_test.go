@@ -115,8 +115,7 @@ func (s *side) memory(t testing.TB, size uint64, pinned bool) *registeredmem.Mem
 func (s *side) imported(t testing.TB, m *registeredmem.Memory) *registeredmem.Memory {
 	t.Helper()
 	data := testerr.Must(m.MarshalBinary())(t)
-	theirs := testerr.Must(s.reg.Import(t.Context(), data))(t)
-	return theirs
+	return testerr.Must(s.reg.Import(t.Context(), data))(t)
 }
 
 func (s *side) flush(t testing.TB) {

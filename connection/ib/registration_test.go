@@ -20,8 +20,7 @@ func TestRegisteredTwice(t *testing.T) {
 	buf := testerr.Must(b.reg.Device().AllocHost(4096))(t)
 	register := func(buf *gpu.Buffer) *registeredmem.Memory {
 		t.Helper()
-		m := testerr.Must(b.reg.Register(buf))(t)
-		return m
+		return testerr.Must(b.reg.Register(buf))(t)
 	}
 	before := objects(t)
 	first := register(buf)

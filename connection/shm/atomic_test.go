@@ -80,8 +80,7 @@ func newEthernet(t *testing.T, reg *registeredmem.Registry) connection.Endpoint 
 			t.Error(err)
 		}
 	})
-	end := testerr.Must(e.NewEndpoint())(t)
-	return end
+	return testerr.Must(e.NewEndpoint())(t)
 }
 
 func connectEthernet(t *testing.T, from, to connection.Endpoint) *connection.Connection {

@@ -144,8 +144,7 @@ func (p *process) line(t *testing.T) []byte {
 	if !p.out.Scan() {
 		t.Fatal("the process has ended:", p.out.Err())
 	}
-	data := testerr.Must(hex.DecodeString(p.out.Text()))(t)
-	return data
+	return testerr.Must(hex.DecodeString(p.out.Text()))(t)
 }
 
 // say has the process do something.

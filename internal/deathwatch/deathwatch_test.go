@@ -58,8 +58,7 @@ func child(t *testing.T, dir string) int {
 	t.Helper()
 	for range 1000 {
 		if text, err := os.ReadFile(dir + "/child"); err == nil {
-			pid := testerr.Must(strconv.Atoi(strings.TrimSpace(string(text))))(t)
-			return pid
+			return testerr.Must(strconv.Atoi(strings.TrimSpace(string(text))))(t)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -31,8 +31,7 @@ func rankOf(t *testing.T, ranks []Rank, name string) *Rank {
 }
 
 func duration(t *testing.T, text string) time.Duration {
-	d := testerr.Must(time.ParseDuration(text))(t)
-	return d
+	return testerr.Must(time.ParseDuration(text))(t)
 }
 
 // report adds a line of a case to what is known.

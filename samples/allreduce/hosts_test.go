@@ -30,8 +30,7 @@ var endless = []string{"-min", "1024", "-max", "1024", "-iters", "100000000"}
 // testProgram returns this test's program, which is the sample under testproc.MainEnv.
 func testProgram(t testing.TB) string {
 	t.Helper()
-	program := testerr.Must(os.Executable())(t)
-	return program
+	return testerr.Must(os.Executable())(t)
 }
 
 // finish waits for all ranks and checks that rank 0 printed as many sizes, all by an

@@ -42,13 +42,13 @@ extern "C" __global__ void touch(char* p, long at, int write, char* out) {
 		write int32
 		says  string
 	}{
-		{mine.Ptr(), page, 0, fmt.Sprintf(": a read %d bytes behind the 4000 bytes of memory of emu:0, allocated at emu_test.go:56; at TestBeyondMemory.cu:8", page-4000)},
-		{mine.Ptr(), page + 1<<19, 1, "behind the 4000 bytes of memory of emu:0, allocated at emu_test.go:56; at TestBeyondMemory.cu:3"},
+		{mine.Ptr(), page, 0, fmt.Sprintf(": a read %d bytes behind the 4000 bytes of memory of emu:0, allocated at emu_test.go:53; at TestBeyondMemory.cu:8", page-4000)},
+		{mine.Ptr(), page + 1<<19, 1, "behind the 4000 bytes of memory of emu:0, allocated at emu_test.go:53; at TestBeyondMemory.cu:3"},
 		{mine.Ptr(), -1, 1, ": a write 1 bytes before the 4000 bytes of memory"},
 		{mine.Ptr(), -1 << 20, 1, ": a write 1048576 bytes before the 4000 bytes of memory"},
 		{imported.Ptr(), page, 1, "of imported memory of emu:0, allocated at beyond_test.go:"},
 		{imported.Ptr(), -1, 0, "of imported memory of emu:0"},
-		{borrowed.Ptr(), page, 1, "of memory of emu:0, allocated at emu_test.go:56"},
+		{borrowed.Ptr(), page, 1, "of memory of emu:0, allocated at emu_test.go:53"},
 		{host.Ptr(), page + 96, 1, fmt.Sprintf("a write %d bytes behind the 4000 bytes of host memory of emu:0", page+96-4000)},
 		{host.Ptr(), -8, 0, "a read 8 bytes before the 4000 bytes of host memory"},
 	} {

@@ -27,8 +27,7 @@ func open(t testing.TB) backend.Device {
 // compiled returns the image of a source.
 func compiled(t testing.TB, source string) []byte {
 	t.Helper()
-	image := testerr.Must(devicecode.Compile(t.Context(), "emu", t.Name()+".cu", []byte(source), devicecode.Options{}))(t)
-	return image
+	return testerr.Must(devicecode.Compile(t.Context(), "emu", t.Name()+".cu", []byte(source), devicecode.Options{}))(t)
 }
 
 // load compiles a source and loads it.
@@ -41,14 +40,12 @@ func load(t testing.TB, d backend.Device, source string) backend.Module {
 
 func kernelOf(t testing.TB, m backend.Module, name string) backend.Kernel {
 	t.Helper()
-	k := testerr.Must(m.Kernel(name))(t)
-	return k
+	return testerr.Must(m.Kernel(name))(t)
 }
 
 func stream(t testing.TB, d backend.Device) backend.Stream {
 	t.Helper()
-	s := testerr.Must(d.NewStream())(t)
-	return s
+	return testerr.Must(d.NewStream())(t)
 }
 
 func alloc(t testing.TB, d backend.Device, size uint64) backend.Memory {

@@ -87,8 +87,7 @@ func TestSnippets(t *testing.T) {
 
 func read(t *testing.T, path ...string) []byte {
 	t.Helper()
-	content := testerr.Must(os.ReadFile(filepath.Join(path...)))(t)
-	return content
+	return testerr.Must(os.ReadFile(filepath.Join(path...)))(t)
 }
 
 // sections returns the sections of a document that have Go snippets.

@@ -261,8 +261,7 @@ var private1 h.T
 	fset := token.NewFileSet()
 	checkSource := func(path, text string, i types.Importer) *types.Package {
 		f := testerr.Must(parser.ParseFile(fset, path, text, 0))(t)
-		p := testerr.Must((&types.Config{Importer: i}).Check(path, fset, []*ast.File{f}, nil))(t)
-		return p
+		return testerr.Must((&types.Config{Importer: i}).Check(path, fset, []*ast.File{f}, nil))(t)
 	}
 	h := checkSource(module+"/x/internal/h", hidden, nil)
 	p := checkSource(module+"/x/p", source, only{h})

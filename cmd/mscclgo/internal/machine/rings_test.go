@@ -30,8 +30,7 @@ func read(t testing.TB, name string) *topology.Machine {
 // parse returns the machine of a file's text.
 func parse(t testing.TB, text string) *topology.Machine {
 	t.Helper()
-	m := testerr.Must(topology.Read(strings.NewReader(text)))(t)
-	return m
+	return testerr.Must(topology.Read(strings.NewReader(text)))(t)
 }
 
 // linkedMachine returns a machine whose GPUs are each below a root port of one of some

@@ -21,8 +21,7 @@ func machineFile(t testing.TB, name string) *topology.Machine {
 	t.Helper()
 	f := testerr.Must(os.Open("../../../../topology/testdata/" + name + ".json"))(t)
 	defer f.Close()
-	m := testerr.Must(topology.Read(f))(t)
-	return m
+	return testerr.Must(topology.Read(f))(t)
 }
 
 // fabricOf returns the fabric of the first GPUs of a machine, or of all.
@@ -32,8 +31,7 @@ func fabricOf(t testing.TB, name string, gpus, hosts int) Fabric {
 	if gpus > 0 {
 		m.GPUs = m.GPUs[:gpus]
 	}
-	f := testerr.Must(FabricOf(m, hosts))(t)
-	return f
+	return testerr.Must(FabricOf(m, hosts))(t)
 }
 
 // measurement is a row of a table of docs/MEASUREMENTS.md.

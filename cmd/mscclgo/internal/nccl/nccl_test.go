@@ -38,8 +38,7 @@ func fake(t *testing.T, flags ...string) *Library {
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	l := testerr.Must(Open(file))(t)
-	return l
+	return testerr.Must(Open(file))(t)
 }
 
 // fakeStream is the only stream that the fake knows.
