@@ -69,7 +69,7 @@ func configurePart(op string, from *C.mscclgo_group_config) (collective.Options,
 		return collective.Options{}, err
 	}
 	if c.transports != nil || c.trace != nil || c.trace_events != 0 || c.find_deadlocks != 0 || c.pipe_pool_bytes != 0 || c.host != nil {
-		return collective.Options{}, invalid(op, "a part has the transports, the trace, find_deadlocks, pipe_pool_bytes and the host of the group that it is of: leave them 0")
+		return collective.Options{}, invalid(op, "a part takes the transports, the trace, find_deadlocks, pipe_pool_bytes and the host from the group that is split: leave them 0")
 	}
 	return collectivesOf(op, &c)
 }

@@ -182,7 +182,7 @@ func wrongHandle(op string, k kind, handle uint64) error {
 		return invalid(op, "the handle of %v is NULL", k)
 	}
 	if of := kind(handle >> kindShift); of == k && handle&(1<<kindShift-1) <= objects.issued() {
-		return invalid(op, "what the handle stands for, %v, was destroyed, by itself, with its group or device, or when its group was re-formed", k)
+		return invalid(op, "the object of the handle, %v, was destroyed: by itself, with its group or device, or when its group was re-formed", k)
 	}
 	return invalid(op, "%#x is not the handle of %v", handle, k)
 }
@@ -241,7 +241,7 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 func seize(op string, all []*object, used *object) error {
 	for _, o := range all {
 		if p, ok := o.value.(*proxyservice.ProxyService); ok && p.Internal().InHandler() {
-			return invalid(op, "a handler calls it, for which its proxy would wait; call it on another thread")
+			return invalid(op, "a handler calls it, and its proxy would wait for the handler; call it on another thread")
 		}
 	}
 	for i, o := range all {

@@ -36,7 +36,7 @@ func (c *call) groupReform(old handle, id *C.char, rank, size int, ms int64) err
 func (c *call) reform(old handle, ms int64, connect func(context.Context, *group) (*bootstrap.Bootstrap, error)) error {
 	o, g := get[*group](c, aGroup, old)
 	if o.parent != nil {
-		return invalid(c.op, "it is a part: re-form the group that it is of, and split that again")
+		return invalid(c.op, "it is a part: re-form the group that was split, and split it again")
 	}
 	if !g.reforming.TryLock() {
 		return isUsed(c.op, o)

@@ -133,7 +133,7 @@ func (c *Communicator) ofOther(kind mscclgo.Kind, op string, err error) (culprit
 		return mscclgo.NoRank, nil
 	}
 	culprit = slices.Index(br.numbers, b.culprit) // which is NoRank where there is none
-	text := "another group of this rank has failed, by whose numbers ranks are named" + br.renumbered(b.of) + ": " + err.Error()
+	text := "another group of this rank has failed; ranks have its numbers" + br.renumbered(b.of) + ": " + err.Error()
 	if b.culprit != mscclgo.NoRank && culprit == mscclgo.NoRank {
 		text = watch.Outsider(text, b.culprit)
 	}

@@ -138,7 +138,7 @@ func (c *Communicator) failChild(boot *bootstrap.Bootstrap, ranks []int, err err
 	why := c.boot.Err()
 	if why != nil {
 		if culprit := slices.Index(ranks, watch.Culprit(why, mscclgo.NoRank)); culprit >= 0 {
-			boot.Internal().Blame(culprit, fmt.Errorf("the group that was split has failed, by whose numbers ranks are named: %w", why))
+			boot.Internal().Blame(culprit, fmt.Errorf("the group that was split has failed; ranks have its numbers: %w", why))
 			return
 		}
 	}

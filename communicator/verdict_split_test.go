@@ -146,7 +146,7 @@ func TestMissingSignalAmongGroups(t *testing.T) {
 			part:  verdict{0, []string{"rank 0 never signalled rank 1: rank 1 has waited", "channel 'halo' from 0 to 1, block 0, in the outer group; rank 0 itself has waited"}},
 			outer: verdict{3, []string{"rank 3 never signalled rank 2: rank 2 has waited"}}},
 		"the outer group fails first": {colors: first, keys: none, begin: awaits(2, 3), then: meet(0, 1), outerFirst: true,
-			part:  verdict{2, []string{"the outer group has failed, by whose numbers ranks are named", "rank 3 never signalled rank 2: rank 2 has waited", outsider}},
+			part:  verdict{2, []string{"the outer group has failed; ranks have its numbers", "rank 3 never signalled rank 2: rank 2 has waited", outsider}},
 			outer: verdict{3, []string{"rank 3 never signalled rank 2: rank 2 has waited"}}},
 		"the part fails first": {colors: []int{-1, 0, 0, -1}, keys: none, begin: meet(2), then: awaits(0, 2),
 			part:  verdict{0, []string{"rank 0 did not come: rank 1 has waited"}},
@@ -220,7 +220,7 @@ func TestAbortByPart(t *testing.T) {
 	}
 	blames(t, "the part", p.part, 0, "rank 0 did not come")
 	p.comms[1].Abort(fmt.Errorf("step 3: %w", p.part[1].Err()))
-	blames(t, "the outer group", p.comms, 2, "another group of this rank has failed, by whose numbers ranks are named (0 is rank 2 here, 1 is rank 1 here, 2 is rank 0 here)")
+	blames(t, "the outer group", p.comms, 2, "another group of this rank has failed; ranks have its numbers (0 is rank 2 here, 1 is rank 1 here, 2 is rank 0 here)")
 	other[1].Abort(p.part[1].Err())
 	blames(t, "the other part", other, 1, "rank 0 did not come", "(0 is rank 1 here, 1 is rank 0 here)")
 	settled(t, p.all)
@@ -239,7 +239,7 @@ func TestAbortByPartThroughAnother(t *testing.T) {
 			other[1].Abort(p.part[1].Err())
 			blames(t, "the other part", other, 0, "rank 0 did not come", "rank 2 of the outer group is not of this one")
 			p.comms[last].Abort(fmt.Errorf("step 4: %w", other[last].Err()))
-			blames(t, "the outer group", p.comms, 2, "another group of this rank has failed, by whose numbers ranks are named")
+			blames(t, "the outer group", p.comms, 2, "another group of this rank has failed; ranks have its numbers")
 			settled(t, p.all)
 		})
 	}
@@ -266,7 +266,7 @@ func TestAbortAtOnce(t *testing.T) {
 	if !passed.Load() {
 		t.Fatal("the error was not passed on")
 	}
-	blames(t, "the outer group", comms, 0, "another group of this rank has failed, by whose numbers ranks are named")
+	blames(t, "the outer group", comms, 0, "another group of this rank has failed; ranks have its numbers")
 }
 
 // TestMissingSignalOutsideInExchange is "outside" where the ranks of the part wait on

@@ -250,7 +250,7 @@ func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 	before := p.failure.Load()
 	if r != nil && r.itself() {
 		p.life.Unlock()
-		return r, mscclgo.Errorf(mscclgo.ErrInvalid, opStop, "the proxy's own goroutine calls it, which it would wait for; call it in another").At(p.options.Rank, mscclgo.NoRank)
+		return r, mscclgo.Errorf(mscclgo.ErrInvalid, opStop, "the proxy's own goroutine calls it, and it would wait for that goroutine; call it in another").At(p.options.Rank, mscclgo.NoRank)
 	}
 	p.closed = p.closed || forGood
 	if r != nil {

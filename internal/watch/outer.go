@@ -171,7 +171,7 @@ func Outsider(text string, number int) string {
 // outerFailed returns the verdict of a group in which waits lead to one that the outer group's
 // failure has ended.
 func (g *graph) outerFailed(numbers []int) Verdict {
-	v := Verdict{Culprit: slices.Index(numbers, g.failure.Culprit), Text: "the outer group has failed, by whose numbers ranks are named: " + g.failure.Text}
+	v := Verdict{Culprit: slices.Index(numbers, g.failure.Culprit), Text: "the outer group has failed; ranks have its numbers: " + g.failure.Text}
 	if v.Culprit < 0 {
 		v.Culprit, v.Outside, v.Outer = mscclgo.NoRank, true, g.failure.Culprit
 		v.Text = Outsider(v.Text, v.Outer)

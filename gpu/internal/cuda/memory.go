@@ -198,7 +198,7 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 		defer d.drop()
 		err := d.ordinal.driver.failure(rc, d.op("allocate %d bytes of pinned host memory", size))
 		if rc == C.CUDA_ERROR_OUT_OF_MEMORY { // the device may have plenty
-			err.Err = fmt.Errorf("%w; it is the host's memory that does not suffice, or what of it can be pinned", err.Err)
+			err.Err = fmt.Errorf("%w; the host has too little memory, or too little that can be pinned", err.Err)
 		}
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 	}
 	makers, joined := c.end()
 	if !joined {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "another stream took part, whose work this one does not wait for: have it wait for an event that is recorded there last")
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "another stream took part, and this one does not wait for its work: record an event there last, and have this one wait for it")
 	}
 	return &graph{s.dev, makers}, nil
 }
