@@ -137,7 +137,7 @@ enum { MSCCLGO_LOG_DEBUG = -4, MSCCLGO_LOG_INFO = 0, MSCCLGO_LOG_WARN = 4, MSCCL
 
 // mscclgo_log receives a record of the log: events that are not errors of a call, such as a
 // refused connection. text is one line, valid during the call. It is called by threads of
-// the library and by those in a call of it, one at a time. It must not call the library, nor
+// the library and by threads in a call of it, one at a time. It must not call the library, nor
 // take a lock that a thread holds in a call.
 typedef void (*mscclgo_log)(void* user, int level, const char* text);
 
@@ -305,18 +305,18 @@ MSCCLGO_API mscclgo_status mscclgo_group_get_handle(mscclgo_group group, mscclgo
 
 // mscclgo_group_split divides the group: the ranks that pass the same color form a group of their
 // own, in the order of their keys, and by rank where keys are equal. part is this rank's view
-// of that group, or NULL for a negative color. It has the device of the group that it was made of, and is
-// destroyed with that unless it was before. Each fails alone. Collective, also for ranks with a
+// of that group, or NULL for a negative color. It has the device of group, and is destroyed with
+// group unless it was destroyed before. Each fails alone. Collective, also for ranks with a
 // negative color.
 //
 // Collectives and messages of the two groups have no order among them: on several streams their kernels run
-// at the same time. Then the device needs room for all of their blocks, which max_blocks of the configs
-// bounds, or ranks may wait for each other. On one stream, in the same order on all ranks, they need no more.
+// at the same time. Then the device needs room for all of their blocks, or ranks may wait for each other;
+// max_blocks of the configs bounds them. On one stream, in the same order on all ranks, one's room is enough.
 MSCCLGO_API mscclgo_status mscclgo_group_split(mscclgo_group group, int color, int key, mscclgo_group* part);
 
-// mscclgo_group_split_configured is mscclgo_group_split with a config for the part, alike on its ranks, of
-// which only the collectives' part may be other than 0. NULL means the group's, as
-// mscclgo_group_split does. Collective.
+// mscclgo_group_split_configured is mscclgo_group_split with a config for the part, alike on its ranks. Only
+// the fields for collectives may be other than 0. NULL means the group's config, as in
+// mscclgo_group_split. Collective.
 //
 // Errors: also as mscclgo_group_connect_configured, on this rank alone: the others wait until the
 // group's timeout.
@@ -387,10 +387,10 @@ MSCCLGO_API mscclgo_status mscclgo_group_reform(mscclgo_group group, const char*
 
 // mscclgo_group_reform_collectives carries what the group had for collectives and messages to the group that
 // it was re-formed to: kernels, memory and what was prepared for calls. captured, if it is not NULL, tells
-// whether graphs that were captured before with collectives and messages, but prepared calls, are right:
-// where this rank, the ranks of each host and the addresses of all memory are as before. Collective:
-// all ranks call it, or make their first collective instead, as newcomers may. Calls after the first tell the
-// same.
+// whether graphs that were captured before with collectives and messages are right, but for graphs with
+// prepared calls. They are if this rank, the ranks of each host and the addresses of all memory are as
+// before. Collective: all ranks call it, or make their first collective instead, as newcomers may. Calls
+// after the first tell the same.
 //
 // Errors: as the first collective. Re-form the group again then.
 MSCCLGO_API mscclgo_status mscclgo_group_reform_collectives(mscclgo_group group, int* captured);
@@ -408,11 +408,11 @@ typedef struct {
 } mscclgo_elastic_options;
 
 // mscclgo_elastic_create opens an elastic server, at an address as for mscclgo_rendezvous_create: processes
-// meet there as one group after the other, each a generation. One forms of those who came when settle_ms have
-// passed since the last did, or at once when they are most and nobody of the generation before is missing.
-// Those who do not come, since they ended or are stopped, are left out, and their old group fails. Survivors
-// keep their rank where possible, and their order; newcomers take the ranks between. options may be NULL. The
-// process of the server need not be a rank, and should outlive the ranks.
+// meet there as one group after the other, each a generation. A generation forms of the processes that came
+// when settle_ms have passed since the last came, or at once when they are most and none of the generation
+// before is missing. Processes that do not come, since they ended or are stopped, are left out, and their old
+// group fails. Survivors keep their rank where possible, and their order; newcomers take the ranks between.
+// options may be NULL. The process of the server need not be a rank, and should outlive the ranks.
 //
 // Errors: MSCCLGO_INVALID for options that are wrong, MSCCLGO_SYSTEM when it cannot listen.
 MSCCLGO_API mscclgo_status mscclgo_elastic_create(const char* address, const mscclgo_elastic_options* options,
@@ -468,23 +468,23 @@ MSCCLGO_API mscclgo_status mscclgo_member_destroy(mscclgo_member member);
 
 // mscclgo_run starts processes on this machine as the ranks of a new group, as the command mscclgo run
 // does, and returns when all have ended. command is a program, a path or a name that is looked up in
-// PATH, and its arguments; NULL is behind the last. The ranks have the variables of this process, and
-// those by which mscclgo_group_join finds the group, and an empty input. What they write goes to this
+// PATH, and its arguments; NULL is behind the last. The ranks have the variables of this process, the
+// variables by which mscclgo_group_join finds the group, and an empty input. What they write goes to this
 // process's standard output and error, in whole lines. When one fails, that is, ends by a signal or with a
 // status other than 0, the others get SIGTERM, and SIGKILL after 5 seconds. If this process ends first,
 // however it does, they are killed. The process needs some open files for each rank.
 //
-// The ranks have process groups of their own, which Ctrl-C does not reach. signals is a descriptor from
-// which the numbers of signals for all ranks are read, a byte each, or -1: a pipe, to which handlers of
-// the program write. The function installs none. Meanwhile the process must not ignore SIGCHLD, and no
-// other thread of it may wait for any child, as waitpid(-1, ...) does.
+// The ranks have process groups of their own, which Ctrl-C does not reach. signals is -1, or the reading
+// end of a pipe: the function reads the numbers of signals for all ranks from it, a byte each, and handlers
+// of the program write them. The function installs no handler. Meanwhile the process must not ignore SIGCHLD,
+// and no other thread of it may wait for any child, as waitpid(-1, ...) does.
 //
-// code, which is stored with an error too, is the status to exit with: 0 if all ranks ended with 0; that
-// of the rank that failed first, 128 and the number of the signal if one ended it; 126 or 127 if the
+// code, which is stored with an error too, is the status to exit with: 0 if all ranks ended with 0; the
+// status of the rank that failed first, 128 and the number of the signal if one ended it; 126 or 127 if the
 // program cannot be run or found; 2 if there is no group of so many ranks; otherwise 1.
 //
-// Errors: MSCCLGO_REMOTE when a rank failed, which tells how all ended, and, as mscclgo_error_rank does,
-// which one is to blame; MSCCLGO_INVALID also where the program cannot be run or found.
+// Errors: MSCCLGO_REMOTE when a rank failed: the text tells how all ended, and mscclgo_error_rank which rank
+// is to blame; MSCCLGO_INVALID also where the program cannot be run or found.
 MSCCLGO_API mscclgo_status mscclgo_run(int ranks, const char* const* command, int signals, int* code);
 
 // ---- Devices and memory ----
@@ -771,8 +771,8 @@ typedef struct {
 } mscclgo_launch_config;
 
 // mscclgo_kernel_launch queues a kernel on a stream of its device. parameters is the parameter
-// block: a struct whose members are the kernel's parameters, in their order, with the types of
-// C, so that it is laid out as the compiler lays out the parameters. Handles of groups and
+// block: a struct whose members are the kernel's parameters, in their order. With the types of
+// C it is laid out as the compiler lays out the parameters. Handles of groups and
 // peers' memory are members, and pointers are addresses for kernels. bytes is the size of the
 // block, from the first parameter to the end of the last, with or without padding behind it.
 // A kernel without parameters takes NULL and 0.
@@ -830,9 +830,9 @@ MSCCLGO_API mscclgo_status mscclgo_memory_channels_destroy(mscclgo_memory_channe
 
 // mscclgo_memory_channels_reform carries the channels to the group that theirs was re-formed to, with the
 // buffers and options that they were made with. Their semaphores begin anew. The handles stay at their
-// address if there are as many as before. captured, which may be NULL, tells whether they do and this rank
-// and the number of ranks are as before: whether graphs that use the channels are right, 1 or 0. After an
-// error it may be called again once the group was re-formed again. Collective, matched by
+// address if there are as many as before. captured, which may be NULL, tells whether graphs that use the
+// channels are right, 1 or 0: the handles are where they were, and this rank and the number of ranks as
+// before. After an error it may be called again once the group was re-formed again. Collective, matched by
 // mscclgo_memory_channels_create.
 //
 // Errors: the same; MSCCLGO_INVALID when another thread uses the channels, or the group was not
@@ -861,11 +861,11 @@ typedef struct {
 typedef int (*mscclgo_handler)(void* user, const mscclgo_trigger* trigger, char* why);
 
 // mscclgo_trigger_ends waits until the handler that serves a trigger is to return, at most timeout_ms,
-// and stores in ends whether it is: the group has failed, or who destroys the proxy or its group waits
-// no longer for what is in the ring. 0 only looks. A handler that waits for something calls it now and
-// then, or in place of a sleep, and returns a reason; else it is told of as one that has not returned.
-// trigger is what the handler was called with, not a copy. Any thread may call it until the handler
-// returns.
+// and stores in ends whether it is to. It is when the group has failed, and when a call that destroys the
+// proxy or its group waits no longer for what is in the ring. 0 only looks. A handler that waits for
+// something calls it now and then, or in place of a sleep, and returns with a reason. Otherwise an error
+// says that it has not returned. trigger is what the handler was called with, not a copy. Any thread may
+// call it until the handler returns.
 //
 // Errors: MSCCLGO_INVALID if no handler serves the trigger.
 MSCCLGO_API mscclgo_status mscclgo_trigger_ends(const mscclgo_trigger* trigger, int64_t timeout_ms,
@@ -937,12 +937,12 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_create_for_streams(mscclgo_grou
 // stream of the group's device, also a wrapped one. Remote offsets are in the peer's memory, which
 // is its local buffer or its inbox, and local offsets in this rank's local buffer.
 //
-// Each takes its place in the stream: it begins when the work before it is done, and what it asks
-// for is of the memory as that work has left it. mscclgo_port_flush, each whose name ends in
-// _and_flush, and mscclgo_port_wait hold the stream until they are done. The others end once the
-// proxy has been asked, so that a put's source must not change, and what was got must not be used,
-// before a flush. Kernels of the program may use the channel too, on this stream or another; what
-// one channel is asked for is done in the order in which it was asked.
+// Each operation takes its place in the stream: it begins when the work before it is done, and finds
+// the memory as that work has left it. mscclgo_port_wait, mscclgo_port_flush and the functions whose
+// names end in _and_flush hold the stream until they are done. The others end once the proxy has been
+// asked. So before a flush a put's source must not change, and the bytes of a get must not be used.
+// Kernels of the program may use the channel too, on this stream or another. One channel's operations
+// are done in the order in which they were asked for.
 //
 // The functions return once the operation is queued. Waits of one channel must be on one stream, or
 // be ordered by events. While the stream captures, operations become part of the graph, with the
@@ -958,8 +958,8 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_create_for_streams(mscclgo_grou
 // channels, their proxy or the group are destroyed: synchronize the stream, or abort the group first.
 //
 // Errors: MSCCLGO_INVALID for a stream of another device, for channels that were not made for streams,
-// for a channel or rank that there is not, for bytes outside the memories, for words that are not
-// aligned to 8 bytes, and where a copy or exchange is of a buffer of this rank that was destroyed; the
+// for a channel or rank that does not exist, for bytes outside the memories, for words that are not
+// aligned to 8 bytes, and for a copy or exchange with a destroyed buffer of this rank; the
 // error of the group, if it has failed. Nothing is queued then.
 
 // mscclgo_port_put queues a copy of bytes from this rank's memory to the peer's;
@@ -1028,21 +1028,21 @@ MSCCLGO_API mscclgo_status mscclgo_port_wait(mscclgo_port_channels channels, msc
 // mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots, ports, shared and lazy are
 // alike at both ends of a pipe. All zero behind the ranks is right for most uses.
 typedef struct {
-  // to are the ranks that this one sends to, and from the ranks that it receives from, in the order by
+  // to are the ranks to send to, and from the ranks to receive from, in the order by
   // which kernels count them. Each rank of to names this one in its from, and the other way round.
   const int *to, *from;
   int to_count, from_count;
   int per_peer;           // pipes to and from each, so that each block can have its own; 0 means 1
   int slots;              // of a pipe's ring, a power of two up to 4096; 0 means 8
   uint64_t slot_bytes;    // a multiple of 128; 0 means 128 KiB, or among more than 8 ranks a half, a quarter
-                          // and so on, with which no rank's pipes take more than 64 MiB of device memory
+                          // and so on, so that no rank's pipes take more than 64 MiB of device memory
   mscclgo_buffer buffer;  // what is received into it is written there at once, without slots; or NULL
   mscclgo_proxy proxy;    // moves the messages where memory is not mapped; or NULL, if there is no such peer
   int ports;              // not 0: the proxy moves all messages
   int shared;             // not 0: slots of all such pipes of a group are in one memory of a rank, of 64 MiB
                           // or pipe_pool_bytes of the group's config: 2 of each pipe, not 8, and others
                           // that longer messages borrow
-  int lazy;               // not 0: shared pipes, of which none costs more than a handle for kernels before
+  int lazy;               // not 0: shared pipes; each costs no more than a handle for kernels until
                           // mscclgo_pipes_open connects it
   const char* name;       // in errors, of which 32 bytes are shown; or NULL
 } mscclgo_pipe_options;
@@ -1171,14 +1171,14 @@ typedef enum {
 // addresses for kernels: of device memory of any kind, at any alignment, which stays the
 // caller's and must live until the work has ended. All ranks make the same calls in the same
 // order, and the calls of a group are done in that order, whatever streams they are made on. A
-// call of 0 elements does nothing. The first call of a kind, type, operation and algorithm, which
-// the count decides on, waits for the other ranks while it prepares, unless all have called
-// mscclgo_collective_load for it; later ones only queue. They may be captured.
+// call of 0 elements does nothing. The first call of a kind, type, operation and algorithm waits
+// for the other ranks while it prepares, unless all have called mscclgo_collective_load for it.
+// The count decides on the algorithm. Later calls only queue. They may be captured.
 //
-// Errors: MSCCLGO_INVALID for memory or a stream that is not of the group's device, memory
-// that is too short or freed, types, operations and roots that do not exist, and where another
-// rank's call is a different one, which fails the group; MSCCLGO_UNSUPPORTED for elements that
-// the operation does not reduce. Nothing is queued then.
+// Errors: MSCCLGO_INVALID for memory or a stream of another device, for memory that is too short or
+// freed, for types, operations and roots that do not exist, and if another rank's call is a
+// different one, which fails the group; MSCCLGO_UNSUPPORTED for elements that the operation does not
+// reduce. Nothing is queued then.
 
 // mscclgo_all_reduce reduces count elements of in of all ranks into every rank's out, which
 // may be in.
@@ -1234,9 +1234,9 @@ MSCCLGO_API mscclgo_status mscclgo_scatter(mscclgo_group group, mscclgo_stream s
 MSCCLGO_API mscclgo_status mscclgo_send_receive(mscclgo_group group, mscclgo_stream stream, void* out,
                                                 const void* in, uint64_t count, mscclgo_type type);
 
-// mscclgo_collective_load prepares what the first such call on any memory needs, so that it only queues, and
-// a capture of other code may hold it. operation is not used of a collective that does not reduce, nor root
-// of one that has none. It prepares nothing for mscclgo_all_to_all_v. Collective.
+// mscclgo_collective_load prepares what the first such call on any memory needs. Then that call only queues,
+// and a capture of other code may hold it. operation is not used if the collective does not reduce, nor root
+// if it has none. It prepares nothing for mscclgo_all_to_all_v. Collective.
 //
 // Errors: as the call.
 MSCCLGO_API mscclgo_status mscclgo_collective_load(mscclgo_group group, mscclgo_collective collective,
@@ -1245,7 +1245,7 @@ MSCCLGO_API mscclgo_status mscclgo_collective_load(mscclgo_group group, mscclgo_
 
 // ---- Sends and receives ----
 
-// mscclgo_direction says which half of a message this rank has.
+// mscclgo_direction says whether this rank sends or receives a message.
 typedef enum { MSCCLGO_SEND = 0, MSCCLGO_RECV = 1 } mscclgo_direction;
 
 // mscclgo_message is a send or a receive.
@@ -1263,10 +1263,10 @@ typedef struct {
 // what order they are; two ranks that send to each other do it in one call each.
 //
 // The messages from a rank to another are received in the order in which they were sent, in one
-// call or several. A receive has the count and the type of its send: where it has not, the group
-// of ranks fails with an error that names both, and nothing is written. Where a peer never makes
-// the other half, the wait ends by the group's timeout. What a rank sends to itself it receives in
-// the same call. What is received overlaps with nothing else of the call.
+// call or several. A receive must have the count and the type of its send. Otherwise the group of
+// ranks fails with an error that names both, and nothing is written. If a peer never makes the
+// matching send or receive, the wait ends by the group's timeout. What a rank sends to itself it
+// receives in the same call. Received elements must not overlap anything else of the call.
 //
 // Messages may be on several streams: the kernel runs on the first one's when the work
 // that was queued on all of them is done, and all go on when it has ended. It may be captured, all its
@@ -1280,7 +1280,7 @@ typedef struct {
 // wait for that rank until the group's timeout. So call mscclgo_messages_load before.
 //
 // Errors: MSCCLGO_INVALID, which names the message, for ranks, types, directions, streams and
-// memory that are wrong, and for a message of this rank to itself that lacks its other half;
+// memory that are wrong, and for a message of this rank to itself without its match in the same call;
 // MSCCLGO_TIMEOUT where a rank does not make the first call; the error of the group, if it has
 // failed. Nothing is queued then.
 MSCCLGO_API mscclgo_status mscclgo_messages_launch(mscclgo_group group, const mscclgo_message* messages,
@@ -1308,9 +1308,9 @@ typedef struct {
   mscclgo_operation operation;  // of one that reduces
   int root;                     // of one that has it
   uint64_t count;               // as for the function of the collective's name
-  // in and out are the data, on all ranks, from these offsets on, which are the same on all
-  // ranks. in is NULL in place: out holds both then, of an all-gather this rank's part of the
-  // result, and the result of a reduce-scatter in the place of this rank's part.
+  // in and out are the data, from these offsets on, which are the same on all ranks. in is NULL in
+  // place. Then out holds both: an all-gather finds this rank's part in its place of the result, and a
+  // reduce-scatter leaves the result in the place of this rank's part.
   mscclgo_peer_memory in, out;
   uint64_t in_offset, out_offset;
   int overlap;  // not 0: it may begin while the kernel before it in the stream ends
@@ -1329,10 +1329,10 @@ MSCCLGO_API mscclgo_status mscclgo_prepare(mscclgo_group group, const mscclgo_ca
 MSCCLGO_API mscclgo_status mscclgo_prepared_launch(mscclgo_prepared prepared, mscclgo_stream stream);
 
 // mscclgo_prepared_reform carries a prepared collective to the group that its own was re-formed to, once
-// mscclgo_peer_memory_reform has carried its memory: the same call, by an algorithm that is chosen anew.
-// captured, if it is not NULL, tells whether graphs that hold it are right: where this rank, the ranks of
-// each host and the addresses of all memory are as before. Until it is called, the call can only be
-// destroyed. Collective, matched by mscclgo_prepare.
+// mscclgo_peer_memory_reform has carried its memory. It stays the same call, by an algorithm that is chosen
+// anew. captured, if it is not NULL, tells whether graphs that hold it are right. They are if this rank, the
+// ranks of each host and the addresses of all memory are as before. Until it is called, the call can only
+// be destroyed. Collective, matched by mscclgo_prepare.
 //
 // Errors: as mscclgo_prepare, such as MSCCLGO_INVALID where the call does not suit the number of
 // ranks any more, on all ranks: destroy it then; MSCCLGO_INVALID where its memory was not carried, and for a

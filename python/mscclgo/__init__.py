@@ -199,7 +199,7 @@ _log = LOG()  # that the library calls now; it must live as long
 def set_log(function: Optional[Callable[[int, str], None]], level: int = 0) -> None:
     """Has function called with the level and the text of each record of the library's log: events
     that are not errors of a call. Levels are -4 (debug), 0, 4 (a warning) and 8. It is called by
-    threads of the library and by those in a call of this package, one at a time. It must not call
+    threads of the library and by threads in a call of this package, one at a time. It must not call
     this package, nor take a lock that a thread holds in a call. None ends it. With the variable
     MSCCLGO_LOG=info (or debug, warn, error) groups write theirs to the standard error too."""
     global _log

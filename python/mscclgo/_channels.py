@@ -144,15 +144,15 @@ class StreamPort:
     bytes: remote offsets in what the peer lets its peers write, local ones in this rank's local array.
     Words have 8 bytes; a negative value is in two's complement.
 
-    An operation begins when the work before it in the stream is done, and what it asks for is of the
-    memory as that has left it. flush, wait, and what is called with flush=True hold the stream until
-    they are done. The others end once the library's thread has been asked: what is put must not
-    change, and what was got must not be used, before a flush. What one channel is asked for, also by
-    kernels, is done in the order in which it was asked. While the stream captures, operations become
+    An operation begins when the work before it in the stream is done, and finds the memory as that
+    work has left it. flush, wait, and methods with flush=True hold the stream until they are done. The
+    others end once the library's thread has been asked: before a flush the source of a put must not
+    change, and the bytes of a get must not be used. The operations of one channel, also by kernels,
+    are done in the order in which they were asked for. While the stream captures, operations become
     part of the graph, with these offsets and values.
 
-    A wait or flush that fails, by the group's timeout or because the group fails, fails the group, of
-    which Group.synchronize tells; operations behind it do nothing. An operation is a kernel of one
+    A wait or flush that fails, by the group's timeout or because the group fails, fails the group:
+    Group.synchronize raises the error. Operations behind it do nothing. An operation is a kernel of one
     thread: kernels that fill the device must not wait for what it does.
 
     Raises InvalidError, and queues nothing, for a stream of another device, bytes outside the
@@ -188,13 +188,13 @@ class StreamPort:
 
     def add(self, remote_offset: int, value: int, flush: bool = False) -> None:
         """Adds a value to a word of the peer's memory. The comment of PortChannelHandle::add
-        says with respect to what it is atomic."""
+        says to which accesses it is atomic."""
         places = _unsigned("add", remote_offset=remote_offset)
         self._queue(library.mscclgo_port_add_and_flush if flush else library.mscclgo_port_add, *places, _word("add", value))
 
     def exchange(self, remote_offset: int, value: int, local_offset: int, flush: bool = False) -> None:
-        """Replaces a word of the peer's memory by a value. What it was is in such a word of this rank's
-        memory after a flush. It is atomic as add is."""
+        """Replaces a word of the peer's memory by a value. After a flush a word of this rank's memory
+        has the previous value. It is atomic as add is."""
         remote, local = _unsigned("exchange", remote_offset=remote_offset, local_offset=local_offset)
         function = library.mscclgo_port_exchange_and_flush if flush else library.mscclgo_port_exchange
         self._queue(function, remote, _word("exchange", value), local)

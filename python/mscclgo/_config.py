@@ -26,8 +26,8 @@ class Config:
 
     The group, which a part of it has alike:
 
-    - transports are what may be used of cudaipc, shm, infiniband and ethernet: their names, or
-      a text that has them separated by commas. None is all. They may differ among ranks.
+    - transports has the names of the transports that may be used: cudaipc, shm, infiniband, ethernet,
+      in a sequence, or in a text with commas. None is all. They may differ among ranks.
     - trace is a file to which closing the group on rank 0 writes a timeline of all ranks, for
       ui.perfetto.dev. All ranks or none have one. Kernels tell of more than launches where they are
       compiled with the variable MSCCLGO_TRACE set. trace_events is how many events each rank keeps, 0 for

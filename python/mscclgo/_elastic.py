@@ -25,10 +25,10 @@ class Elastic(Server):
             try:
                 step(group)
             except (mscclgo.RemoteError, mscclgo.AbortedError, mscclgo.TimeoutError):
-                member.reform(group)            # with those who are left; if it raises, once more
+                member.reform(group)            # with the ranks that are left; if it raises, once more
 
-    A generation forms out of those who came when settle seconds have passed since the last did, or at
-    once when they are most and nobody of the generation before is missing. Those who do not come are left out,
+    A generation forms of the processes that came when settle seconds have passed since the last came, or at
+    once when they are most and none of the generation before is missing. Processes that do not come are left out,
     and their old group fails. Survivors keep their rank where possible, and their order. least and most
     bound the ranks of a generation: 0 is 1, and as many as there may be. A least above half of the usual
     number keeps ranks that lost the others from going on as a second group. settle is longer than ranks take to

@@ -40,16 +40,15 @@ class Group(Owner):
 
     A tensor is an Array of this package, a NumPy array (on emulated devices), a tensor of PyTorch,
     or anything with __dlpack__ or __cuda_array_interface__; it is contiguous, and on the group's
-    device. A stream is a Stream, one of PyTorch or CuPy, or a
-    handle; None means the current one: PyTorch's where that runs on the device, else one of the
-    group. Calls queue their work and return. On an emulated device those on tensors of the host to which no stream is
-    given return once the work is done, since nothing else orders what the program does next; messages
-    do so at the end of their body, and what a graph has captured when that is launched. Ctrl-C ends such a wait,
-    and the work goes on.
+    device. A stream is a Stream, one of PyTorch or CuPy, or a handle; None means the current one:
+    PyTorch's where that runs on the device, else one of the group. Calls queue their work and return.
+    On an emulated device a call on a tensor of the host without a stream returns once the work is done,
+    since nothing else orders what the program does next. Messages wait so at the end of their body, and
+    captured calls when the graph is launched. Ctrl-C ends such a wait, and the work goes on.
 
-    A Graph of this package keeps what its work uses. One that other code captures, such as PyTorch's, does
-    not: the tensors, Arrays and Modules of its work must live as long as it is launched. PyTorch's graphs
-    want it of tensors that were made before the capture anyway.
+    A Graph of this package keeps what its work uses. A graph that other code captures, such as PyTorch's,
+    does not: the tensors, Arrays and Modules of its work must live as long as it is launched. PyTorch's
+    graphs want it of tensors that were made before the capture anyway.
 
     As a context manager, a group is aborted if the body raises, and else closed.
     """
@@ -193,13 +192,13 @@ class Group(Owner):
         """Divides the group: the ranks that pass the same color form a group of their own, in the order
         of their keys, and by rank where keys are equal. Returns this rank's view of it, or None
         for a negative color. It has the device of this group, and is closed with it unless it was before.
-        Each fails alone. config, alike on the ranks of a part, is of its collectives, by default as
+        Each fails alone. config, alike on the ranks of a part, configures its collectives; by default it is
         this group's. Collective, also for ranks with a negative color.
 
         Collectives and messages of the two groups have no order among them: on several streams their
-        kernels run at the same time. Then the device needs room for all of their blocks, which
-        Config(max_blocks=...) bounds, or ranks may wait for each other. On one stream, in the same order
-        on all ranks, they need no more."""
+        kernels run at the same time. Then the device needs room for all of their blocks, or ranks may wait
+        for each other; Config(max_blocks=...) bounds them. On one stream, in the same order on all ranks,
+        one's room is enough."""
         packed = pack(config)
         numbers = integer("split: color", color), integer("split: key", key)
         handle = self._wait(lambda: make(library.mscclgo_group_split_configured, self._handle, *numbers, _place(packed)))
@@ -211,16 +210,17 @@ class Group(Owner):
         return part
 
     def reform(self, id: str, rank: int, size: int, timeout: Optional[float] = None) -> None:
-        """Makes this rank's part in the group, which has failed or works, one in the next: rank of size, at the
-        Rendezvous of an id. The ranks that survive a failure call it, or others that all agree, and new ranks call
-        connect. This object stands for the new group, with other rank and size; Member.reform has a server
-        decide who goes on. Collective, for the ranks of the new group.
+        """Makes this rank, of a group that has failed or works, a rank of the next group: rank of size, at the
+        Rendezvous of an id. The ranks that survive a failure call it, or ranks of a working group that all agree.
+        New ranks call connect. This object then stands for the new group, with other rank and size; Member.reform
+        has a server decide who goes on. Collective, for the ranks of the new group.
 
-        Arrays with their elements, streams, modules, graphs and events stay. Memory channels, port channels, shared
-        memory and, after that, prepared calls stay once reform of each was called, on all ranks in one order. Pipes, proxies and
-        parts are closed: make them again. Graphs must be captured again where reform of what they use returns False, or for collectives
-        and messages reform_collectives, or handle_bytes of the group is not as before. What is queued ends before: waits
-        as aborted if the group has failed. What the package has no stream of must have ended.
+        Arrays with their elements, streams, modules, graphs and events stay. Call reform of memory channels, port
+        channels, shared memory and, after that, of prepared calls, on all ranks in one order: then these stay too. Pipes,
+        proxies and parts are closed: make them again. Capture graphs again if reform of an object that they use
+        returns False, if reform_collectives does and they have collectives or messages, or if handle_bytes of the
+        group is not as before. Queued work ends before, waits as aborted if the group has failed. Work on streams
+        that the package does not know must have ended.
 
         After an error it may be called again with another id, or the group closed. If the ranks did not
         come together, all is as before. After Ctrl-C another thread goes on with it, and fails the new group."""
@@ -230,10 +230,10 @@ class Group(Owner):
         self._follow(lambda: call(library.mscclgo_group_reform, self._handle, place, *numbers, ms))
 
     def reform_collectives(self) -> bool:
-        """Carries what the group had for collectives and messages to the one that it was re-formed to. Returns whether graphs
-        that hold such, but prepared calls, are right. One of the package's that is not right raises InvalidError when it is
-        launched; one that other code captured, such as PyTorch, must not be launched then. All ranks call it, or make their first
-        collective instead. Collective."""
+        """Carries what the group had for collectives and messages to the group that it was re-formed to. Returns
+        whether graphs with collectives and messages are right, but for graphs with prepared calls. If they are not, a
+        graph of the package raises InvalidError when it is launched, and a graph that other code captured, such as
+        PyTorch, must not be launched. All ranks call it, or make their first collective instead. Collective."""
         return carried(self, library.mscclgo_group_reform_collectives, self._handle)
 
     def _follow(self, reform: Callable[[], Any], forsake: "Optional[Forsake]" = None) -> None:
@@ -489,13 +489,13 @@ class Group(Owner):
         its from_, and the other way round.
 
         A pipe has a ring of slots, a power of two, of so many bytes, a multiple of 128; 0 means 8 of
-        128 KiB, or among more than 8 ranks of a half, a quarter and so on, with which no rank's pipes
-        take more than 64 MiB of device memory. What is received into the buffer is written there at once, without slots. With ports,
-        and between ranks that do not map each other's memory, a thread of the library moves the
-        messages. The slots of all shared pipes of the group lie in 64 MiB of a rank's memory: a pipe has 2
-        by default then, and longer messages borrow others; Config.pipe_pool makes it another size, and
-        pipe_pool tells how it is used. Lazy pipes are shared ones that cost no more than a handle until
-        Pipes.open connects them. Collective: ranks without pipes call it too.
+        128 KiB, or among more than 8 ranks of a half, a quarter and so on, so that no rank's pipes take
+        more than 64 MiB of device memory. What is received into the buffer is written there at once,
+        without slots. With ports, and between ranks that do not map each other's memory, a thread of the
+        library moves the messages. The slots of all shared pipes of the group lie in 64 MiB of a rank's
+        memory, or in Config.pipe_pool bytes. A pipe then has 2 by default, and longer messages borrow
+        others; pipe_pool tells how the memory is used. Lazy pipes are shared, and cost no more than a
+        handle until Pipes.open connects them. Collective: ranks without pipes call it too.
         """
         mapped = self._all_mapped()  # by all ranks, whatever their ports
         by_proxy = ports or not mapped
@@ -544,10 +544,11 @@ class Group(Owner):
             reduce = group.prepare("all_reduce", group.share(x))
             reduce()
 
-        name is the name of a method below. Without an input the output holds both: of an all_gather
-        this rank's part, and of a reduce_scatter the result in its place. count is the elements of
-        a part, which lie where the arrays begin. By default it is what the arrays have, whose sizes must
-        fit then. With overlap, a launch may begin while the kernel before it in the stream ends. Collective.
+        name is the name of a method below. Without an input the output holds both: an all_gather finds
+        this rank's part in its place of the output, and a reduce_scatter leaves the result there. count
+        is the elements of a part, from where the arrays begin. By default it is as many as the arrays
+        have; then their sizes must fit. With overlap, a launch may begin while the kernel before it in the
+        stream ends. Collective.
         """
         return Prepared(self, name, output, input, op, root, count, overlap)
 
@@ -607,8 +608,8 @@ class Group(Owner):
 
     def load_collective(self, name: str, count: int, dtype: str = "float32", op: str = "sum", root: int = 0) -> None:
         """Prepares what the first such call needs, so that it only queues, and can be captured. name is the name of a
-        method below, and count the elements of a part, as for prepare. op is not used of one that does not
-        reduce, nor root of one that has none. Collective."""
+        method below, and count the elements of a part, as for prepare. op is not used if the collective does not
+        reduce, nor root if it has none. Collective."""
         if not isinstance(name, str) or name not in COLLECTIVES:
             raise InvalidError(f"mscclgo: load_collective: {name!r} is not a collective: {', '.join(COLLECTIVES)} are")
         if not isinstance(dtype, str) or dtype not in _memory.TYPES:

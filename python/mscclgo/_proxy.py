@@ -61,10 +61,10 @@ class Proxy(Owner):
         return bytes(stored(ctypes.c_char * FIFO_HANDLE_BYTES, library.mscclgo_proxy_get_fifo, self._handle).raw)
 
     def ends(self, timeout: Optional[float] = 0.0) -> bool:
-        """For the handler: waits for at most timeout seconds until it is to return, and tells whether it
-        is, as the group has failed, or who closes the proxy or the group waits no longer for what kernels
-        have pushed. A handler that waits for something looks here now and then, or sleeps here, and
-        raises an error; else it is told of as one that has not returned. InvalidError if no handler runs."""
+        """For the handler: waits for at most timeout seconds until it is to return, and tells whether it is
+        to. It is when the group has failed, and when a close of the proxy or the group waits no longer for
+        what kernels have pushed. A handler that waits for something looks here now and then, or sleeps here,
+        and raises an error. Otherwise an error says that it has not returned. InvalidError if no handler runs."""
         serves = self._serves
         if serves is None:
             raise InvalidError("mscclgo: proxy: ends is for the handler, and none runs")
