@@ -65,7 +65,8 @@ const race_engine* race_start(int fd, uint64_t memory) {
     race->memory = memory;
     race->shadow = RACE_SHADOW_START;
     race->image = RACE_IMAGE_START;
-    race->clock = race->instances = race->streams = race->modules = race->text = race->sites = 1;
+    race->clock = race->instances = race->streams = race->modules = race->text = race->sites =
+        race->histories = 1;
     race->version = RACE_VERSION;
   }
   arena_file = dup(fd);

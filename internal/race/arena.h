@@ -78,15 +78,15 @@ void sync_observe(race_thread*, const race_cell*, const mscclgo_emu_atomic*, con
 void sync_offer(race_thread*, race_cell*, const mscclgo_emu_atomic*, int pinned, const void* code);
 
 // race_digest is what a cell keeps of a value. RACE_ANY stands for one that is not known yet.
-enum { RACE_ANY = 0xffffff };
+#define RACE_ANY (~(uint32_t)0)
 static inline uint32_t race_digest(uint64_t value) {
-  const uint32_t d = (uint32_t)(value ^ value >> 24 ^ value >> 48) & 0xffffff;
+  const uint32_t d = (uint32_t)(value ^ value >> 32);
   return d == RACE_ANY ? 0 : d;
 }
 
 // The arena's lock, for what is rare.
-void race_lock(uint32_t* lock);
-void race_unlock(uint32_t* lock);
+void race_lock(uint8_t* lock);
+void race_unlock(uint8_t* lock);
 
 // race_place_of returns the place of an address in a thread's code.
 static inline race_place race_place_of(const race_thread* t, const void* code) {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "history.h"
 #include "word.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -67,7 +68,9 @@ static race_cell* cell_for(uint64_t at, uint32_t released) {
   int pinned;
   if (!shadow_cell((void*)(uintptr_t)at, &pinned)) return NULL;
   if (pinned) race_publish(&race_mailbox, released);
-  return cell_of(at);
+  race_cell* c = cell_of(at);
+  history_make(c);
+  return c;
 }
 
 void race_store(const race_launch* l, uint64_t at, uint64_t value, uint32_t place) {
@@ -75,12 +78,14 @@ void race_store(const race_launch* l, uint64_t at, uint64_t value, uint32_t plac
   shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_SYSTEM | RACE_WRITE, place);
   race_cell* c = cell_for(at, l->base);
   if (!c) return;
+  sync_refresh(c, race_word_at((void*)(uintptr_t)at, sizeof(value)));
   // Here too, so that a kernel sees the value together with what it releases.
   __atomic_store_n((uint64_t*)(uintptr_t)at, value, __ATOMIC_SEQ_CST);
   c->system = c->device = l->base;
   c->fenced[0] = c->fenced[1] = 0;
   c->owner = 0;
   c->value = race_digest(value);
+  history_write(c, sizeof(value), value, t.actor, t.time);
   race_unlock(&c->lock);
 }
 
@@ -99,15 +104,31 @@ int race_update(race_launch* l, uint32_t what, uint64_t at, uint64_t value, uint
   c->system = c->device = clock_join(c->system, l->base);  // a release sequence goes on
   c->owner = 0;
   c->value = race_digest(wrote);
+  history_write(c, sizeof(value), wrote, t.actor, t.time);
   race_unlock(&c->lock);
   return 1;
 }
 
-void race_await(race_launch* l, uint64_t at, uint64_t value) {
+static uint64_t now_at(race_cell* c, uint64_t at) {
+  const uint64_t now = race_word_at((void*)(uintptr_t)at, sizeof(now));
+  sync_refresh(c, now);
+  return now;
+}
+
+void race_expect(uint64_t at) {
   race_cell* c = cell_of(at);
   if (!c) return;
-  race_publish(&l->end,
-               c->value == race_digest(value) ? c->system : __atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE));
+  history_expect(c, sizeof(uint64_t), now_at(c, at));
+  race_unlock(&c->lock);
+}
+
+void race_await(race_launch* l, uint64_t at, uint64_t value, int equal) {
+  race_cell* c = cell_of(at);
+  if (!c) return;
+  const race_thread t = {.actor = ~0u, .known = l->base};
+  history_expect(c, sizeof(value), now_at(c, at));
+  const race_cell* found = history_found(&t, c, value, equal);
+  race_publish(&l->end, (found ? found : c)->system);
   race_unlock(&c->lock);
 }
 

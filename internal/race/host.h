@@ -54,13 +54,15 @@ uint32_t race_both(uint32_t a, uint32_t b);
 // race_touch is a read or write by what a sequence does: a copy, a fill. place is a text.
 void race_touch(const race_launch* launch, uint64_t at, uint64_t n, uint32_t flags, uint32_t place);
 
-// race_store is a store of a word that releases, and race_await a wait that acquires what was.
+// race_store is a store of a word that releases. race_await is a wait, for at least a value or for that
+// value, which has ended and acquires what was; race_expect comes before it begins.
 // place is a text, or a line of a kernel.
 // race_update does an atomic operation of abi.h, exchange or addition, which releases, and with
 // an exchange acquires. It returns 0 and does nothing if the word is not watched.
 void race_store(const race_launch* launch, uint64_t at, uint64_t value, uint32_t place);
 int race_update(race_launch* launch, uint32_t what, uint64_t at, uint64_t value, uint64_t* old);
-void race_await(race_launch* launch, uint64_t at, uint64_t value);
+void race_expect(uint64_t at);
+void race_await(race_launch* launch, uint64_t at, uint64_t value, int equal);
 
 // race_asked is who asks for something by a trigger: the place of its line, and what it released with
 // the trigger, a clock. A place of 0 is that of nobody who is known.

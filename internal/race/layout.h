@@ -8,15 +8,17 @@
 
 // Numbers of the arena. Memory that is never touched costs nothing.
 enum {
-  RACE_VERSION = 5,
+  RACE_VERSION = 6,
   RACE_INSTANCES = 1 << 22,  // blocks of launches, and operations of streams and hosts
   RACE_STREAMS = 1 << 14,
   RACE_LAUNCHES = 1 << 22,  // of a stream
   RACE_MODULES = 1 << 10,
   RACE_REGIONS = 1 << 16,
-  RACE_REPORTS = 1 << 12,  // distinct pairs of places
-  RACE_SITES = 1 << 16,    // places of synchronisation
-  RACE_SENT = 1 << 14,     // places of what is on its way to a peer
+  RACE_REPORTS = 1 << 12,    // distinct pairs of places
+  RACE_SITES = 1 << 16,      // places of synchronisation
+  RACE_SENT = 1 << 14,       // places of what is on its way to a peer
+  RACE_HISTORIES = 1 << 16,  // of counts
+  RACE_WRITES = 32,          // of a history, the last ones
   RACE_TEXT_BYTES = 1 << 22,
   RACE_CODE_BITS = 22,  // of an offset in a module's code, or in the texts
 };
@@ -61,11 +63,25 @@ enum { RACE_SLOTS = 4, RACE_LOCKED = 0x80 };
 // race_cell is what the last atomic writes to a 4-byte word, or to the 8-byte word that
 // begins with it, have released.
 typedef struct {
-  uint32_t lock;
-  uint32_t system, device;         // clocks: for any thread, and for those of the writer's device
-  uint32_t fenced[2];              // the same of sequentially consistent fences before the write
-  uint32_t value : 24, owner : 8;  // a digest of the value, and the writer's device
+  uint8_t lock, owner;      // owner is the writer's device
+  uint16_t history;         // its number, or 0
+  uint32_t system, device;  // clocks: for any thread, and for those of the writer's device
+  uint32_t fenced[2];       // the same of sequentially consistent fences before the write
+  uint32_t value;           // a digest of the value
 } race_cell;
+
+// race_past is one write to a count.
+typedef struct {
+  uint64_t value;
+  uint32_t actor, time;  // of the writer; time 0 if it is not known
+  race_cell cell;        // what it has released
+} race_past;
+
+// race_history has the last writes to a count, from number begin to before number end.
+typedef struct {
+  uint32_t begin, end, size, unused;  // size in bytes
+  race_past writes[RACE_WRITES];
+} race_history;
 
 // race_region is memory with shadow: granules of 4 slots, then a cell for each 4 bytes.
 typedef struct {
@@ -127,7 +143,8 @@ typedef struct {
   uint64_t shadow;  // end of the shadows, an offset
   uint64_t image;   // end of the images
   uint64_t clock;   // end of the clocks, in units of 16 bytes
-  uint32_t instances, streams, modules, regions, reports, sites, text, lock;
+  uint32_t instances, streams, modules, regions, reports, sites, text, histories;
+  uint8_t lock;
   uint32_t hosts;                    // clock: what all hosts know
   uint32_t lost;                     // RACE_LOST_...
   uint32_t full;                     // 1 once the arena takes more than its memory: nothing is watched then
@@ -140,6 +157,7 @@ typedef struct {
   race_site site[RACE_SITES];
   char texts[RACE_TEXT_BYTES];
   race_instance instance[RACE_INSTANCES];
+  race_history history[RACE_HISTORIES];
 } race_arena;
 
 #define RACE_PAGES(bytes) (((bytes) + 0xffff) & ~(uint64_t)0xffff)

@@ -194,6 +194,18 @@ var onHost = []struct {
 		word := uint64(i)*perCase + 7168
 		return errors.Join(b.launch(b.other, "awaitExchangedPart", i), b.launch(b.stream, "exchangedPart", i), b.stream.Internal().Exchange64(b.buffer, word, 1, b.buffer, word+8))
 	}},
+	{"toldTwice", func(ctx context.Context, b *bed, i int, mended bool) error {
+		word := uint64(i)*perCase + 7168
+		var errs []error
+		for value := range uint64(2) {
+			if !mended || value == 0 {
+				errs = append(errs, b.launch(b.stream, "toldPart", i))
+			}
+			errs = append(errs, b.stream.WriteValue64(b.buffer, word, value+1))
+		}
+		time.Sleep(5 * time.Millisecond) // so that the wait finds the second value
+		return errors.Join(append(errs, b.other.WaitValue64(b.buffer, word, 1, gpu.GreaterOrEqual), b.launch(b.other, "readToldPart", i), b.other.Synchronize(ctx))...)
+	}},
 	{"writtenTooEarly", func(ctx context.Context, b *bed, i int, mended bool) error {
 		return b.overlap(i, "lastReadPart", "nextWritePart")
 	}},

@@ -129,13 +129,24 @@ func (s *Sequence) update(launch *C.race_launch, what C.uint32_t, dst, value uin
 	return uint64(old), done
 }
 
-// Await is a wait for a value, which has ended.
-func (s *Sequence) Await(device string, src, value uint64) {
+// Expect tells that an Await is to come.
+func (s *Sequence) Expect(src uint64) {
+	if s != nil {
+		C.race_expect(C.uint64_t(src))
+	}
+}
+
+// Await is a wait for at least a value, or for that value, which has ended.
+func (s *Sequence) Await(device string, src, value uint64, equal bool) {
 	if s == nil {
 		return
 	}
 	launch := s.begin("wait of a stream", device)
-	C.race_await(&launch, C.uint64_t(src), C.uint64_t(value))
+	exactly := C.int(0)
+	if equal {
+		exactly = 1
+	}
+	C.race_await(&launch, C.uint64_t(src), C.uint64_t(value), exactly)
 	C.race_finish(s.c, &launch)
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "history.h"
 #include "word.h"
 
 uint32_t race_mailbox;
@@ -17,14 +18,14 @@ void race_publish(uint32_t* word, uint32_t clock) {
   }
 }
 
-void race_lock(uint32_t* lock) {
+void race_lock(uint8_t* lock) {
   for (uint32_t spins = 0; __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE); spins++) {
     if (spins > 1u << 20) return;  // its process was killed
     if (spins > 64) sched_yield();
   }
 }
 
-void race_unlock(uint32_t* lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+void race_unlock(uint8_t* lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
 
 // synced notes a thread's last synchronisation.
 static void synced(race_thread* t, const void* code, const char* what) {
@@ -50,6 +51,7 @@ void sync_refresh(race_cell* c, uint64_t value) {
   c->fenced[0] = c->fenced[1] = 0;
   c->owner = 0;
   c->value = race_digest(value);
+  history_unknown(c, value);
 }
 
 // What reading a cell tells a thread.
@@ -152,6 +154,7 @@ static void relaxed(race_thread* t, const void* at, uint64_t size, uint32_t how,
   race_lock(&c->lock);
   sync_offer(t, c, &w, pinned, code);
   c->value = RACE_ANY;
+  history_drop(c);
   race_unlock(&c->lock);
 }
 
@@ -183,18 +186,24 @@ uint64_t sync_atomic(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, 
                      const void* code) {
   int writes;
   uint64_t wrote = 0;
+  const uint32_t time = t->time;
   race_lock(&c->lock);
+  if (w->order & MSCCLGO_EMU_RELEASE) history_make(c);
+  if (c->history && w->what == MSCCLGO_EMU_STORE) sync_refresh(c, race_word_at(w->at, w->size));
   // A host that polls sees the value as soon as it is there, whoever holds the lock: so it is told first. A
   // comparison that then writes nothing has told it too much: a miss, no false report.
   if (pinned && w->what != MSCCLGO_EMU_LOAD) race_publish(&race_mailbox, will_release(t, w));
   const uint64_t old = race_operate(w, &wrote, &writes);
   if (w->what != MSCCLGO_EMU_STORE) {
     sync_refresh(c, old);
-    sync_observe(t, c, w, code);
+    const int awaits = w->what == MSCCLGO_EMU_LOAD && w->expected;
+    const race_cell* of = awaits ? history_await(t, c, w->size, old, w->expected) : c;
+    if (of) sync_observe(t, of, w, code);
   }
   if (writes) {
     sync_offer(t, c, w, pinned, code);
     c->value = race_digest(wrote);
+    history_write(c, w->size, wrote, t->actor, time);
   }
   race_unlock(&c->lock);
   return old;

@@ -6,14 +6,28 @@
 
 #include "mscclgo/emu/abi.h"
 
+// race_word_at returns a word of so many bytes.
+static inline uint64_t race_word_at(void* at, uint32_t size) {
+  switch (size) {
+    case 1:
+      return __atomic_load_n((uint8_t*)at, __ATOMIC_SEQ_CST);
+    case 2:
+      return __atomic_load_n((uint16_t*)at, __ATOMIC_SEQ_CST);
+    case 4:
+      return __atomic_load_n((uint32_t*)at, __ATOMIC_SEQ_CST);
+    default:
+      return __atomic_load_n((uint64_t*)at, __ATOMIC_SEQ_CST);
+  }
+}
+
 // race_operate does the operation and returns the old value; *wrote is the new one.
 static inline uint64_t race_operate(const mscclgo_emu_atomic* w, uint64_t* wrote, int* writes) {
   *writes = w->what != MSCCLGO_EMU_LOAD;
+  if (!*writes) return race_word_at(w->at, w->size);
 #define OPERATE(T)                                                                                  \
   {                                                                                                 \
     T* p = (T*)w->at;                                                                               \
     T old = (T)w->expected, value = (T)w->value;                                                    \
-    if (w->what == MSCCLGO_EMU_LOAD) return __atomic_load_n(p, __ATOMIC_SEQ_CST);                   \
     if (w->what == MSCCLGO_EMU_STORE) {                                                             \
       __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                 \
       *wrote = value;                                                                               \

@@ -28,6 +28,14 @@ enum class Order {
 // A relaxed load followed by an acquire fence is an acquire; a release fence followed by
 // a relaxed store is a release (PTX: acquire and release patterns).
 
+// MSCCLGO_AWAITED is the last argument of a load by a wait that ends at a value or any later one, and uses
+// the value for nothing else. The race finder then knows what orders the wait, whatever it finds.
+#if defined(MSCCLGO_EMU)
+#define MSCCLGO_AWAITED(value) , value
+#else
+#define MSCCLGO_AWAITED(value)
+#endif
+
 #if defined(MSCCLGO_EMU)
 
 namespace detail {
@@ -44,15 +52,15 @@ constexpr uint32_t emuScope(Scope scope) {
 
 // load returns a value. The order is Relaxed or Acquire.
 template <Scope S, Order O>
-MSCCLGO_DEVICE uint32_t load(const uint32_t* p) {
+MSCCLGO_DEVICE uint32_t load(const uint32_t* p, uint32_t awaited = 0) {
   emu::spinHint();
-  return emu::loadWord<detail::emuOrder(O), detail::emuScope(S)>(p);
+  return emu::loadWord<detail::emuOrder(O), detail::emuScope(S)>(p, awaited);
 }
 
 template <Scope S, Order O>
-MSCCLGO_DEVICE uint64_t load(const uint64_t* p) {
+MSCCLGO_DEVICE uint64_t load(const uint64_t* p, uint64_t awaited = 0) {
   emu::spinHint();
-  return emu::loadWord<detail::emuOrder(O), detail::emuScope(S)>(p);
+  return emu::loadWord<detail::emuOrder(O), detail::emuScope(S)>(p, awaited);
 }
 
 // store writes a value. The order is Relaxed or Release.

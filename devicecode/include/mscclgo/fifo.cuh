@@ -150,7 +150,7 @@ struct FifoHandle {
   // poll reports whether the host has popped, and so served, the trigger at a position.
   // Any thread may call it. It acquires at system scope, and reads across PCIe.
   MSCCLGO_DEVICE bool poll(uint64_t position) const {
-    return load<Scope::System, Order::Acquire>(tail) > position;
+    return load<Scope::System, Order::Acquire>(tail MSCCLGO_AWAITED(position + 1)) > position;
   }
 
   // sync waits until the host has popped the trigger at a position. Any thread may call

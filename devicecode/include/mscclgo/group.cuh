@@ -201,8 +201,9 @@ struct GroupHandle {
       w.peer = peer;
       const uint32_t* theirs = flag(blockIdx.x, rank, peer, site);
       // A signed difference, for wrap-around.
-      WaitResult r =
-          waitUntil(w, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - arrival) >= 0; });
+      WaitResult r = waitUntil(w, [&] {
+        return int32_t(load<Scope::System, Order::Relaxed>(theirs MSCCLGO_AWAITED(arrival)) - arrival) >= 0;
+      });
       if constexpr (Wait == Order::Acquire) fence<Scope::System, Wait>();
       if (r != WaitResult::Done) result = r;
     }
@@ -337,8 +338,10 @@ class Rounds {
     watch.peer = peer;
     const uint32_t* theirs = group_.flag(block_, group_.rank, peer, site);
     // A signed difference, for wrap-around.
-    WaitResult result = waitUntil(
-        watch, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0; });
+    WaitResult result = waitUntil(watch, [&] {
+      return int32_t(load<Scope::System, Order::Relaxed>(theirs MSCCLGO_AWAITED(start_ + rounds)) -
+                     (start_ + rounds)) >= 0;
+    });
     fence<Scope::System, Order::Acquire>();
     return result == WaitResult::Done;
   }

@@ -41,7 +41,7 @@ struct Device2DeviceSemaphoreHandle {
   MSCCLGO_DEVICE bool poll() const {
     detail::Span span(watch.trace());
     uint64_t next = *expected + 1;
-    if (load<Scope::System, Order::Acquire>(inbound) < next) return false;
+    if (load<Scope::System, Order::Acquire>(inbound MSCCLGO_AWAITED(next)) < next) return false;
     *expected = next;
     span.end(TraceKind::Wait, watch, uint32_t(WaitResult::Done), next);
     return true;

@@ -175,7 +175,8 @@ MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready, Expected...
 template <Order O>
 MSCCLGO_DEVICE WaitResult awaitAbove(const Watch& watch, const uint64_t* count, uint64_t value) {
   WaitResult result = waitUntil(
-      watch, [&] { return load<Scope::System, Order::Relaxed>(count) > value; }, value + 1);
+      watch, [&] { return load<Scope::System, Order::Relaxed>(count MSCCLGO_AWAITED(value + 1)) > value; },
+      value + 1);
   if constexpr (O == Order::Acquire) fence<Scope::System, O>();
   return result;
 }

@@ -9,7 +9,7 @@ package emu
 #include "pool.h"
 
 // The go command does not see a change of a header in another folder; with this line, it sees one of here.
-_Static_assert(MSCCLGO_EMU_ABI == 11, "abi.h has another version");
+_Static_assert(MSCCLGO_EMU_ABI == 12, "abi.h has another version");
 */
 import "C"
 

@@ -344,6 +344,7 @@ func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 	return s.do(s.dev.op("%s", op), func(by *workQueue) (step, error) {
 		return step{run: func() error {
 			pause := time.Microsecond
+			by.race.Expect(src)
 			if by.inTurn() {
 				by.party.Until(op, true, func() bool {
 					return C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal)) != C.MEMORY_NOT_YET
@@ -352,7 +353,9 @@ func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 			for {
 				reached := C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal))
 				if reached != C.MEMORY_NOT_YET {
-					by.race.Await(s.dev.info.Name, src, value)
+					if reached == C.MEMORY_REACHED {
+						by.race.Await(s.dev.info.Name, src, value, equal)
+					}
 					return s.dev.accessed(reached == C.MEMORY_REACHED, "wait for a value at %#x", src)
 				}
 				if err := s.dev.open(op); err != nil {

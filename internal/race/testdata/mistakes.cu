@@ -380,6 +380,62 @@ KERNEL(relaxedBarrier) {
   if (m.group.rank == 1) m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // relaxedBarrier
 }
 
+// An all-reduce has no barrier at its exit, so that the next one overwrites what a slow rank still reads. A
+// rank that is slow finds the others at the next barrier already.
+KERNEL(noExitBarrier) {
+  uint32_t sum = 0;
+  for (uint32_t call = 0; call < 4; ++call) {
+    m.mine()[threadIdx.x] = call;  // noExitBarrier
+    m.group.barrier();
+    for (uint32_t peer = 0; peer < m.group.size; ++peer) sum += m.words(peer)[threadIdx.x];  // noExitBarrier
+    if (mended) m.group.barrier();
+  }
+  m.mine()[512 + threadIdx.x] = sum;
+}
+
+// twice has rank 0 write data twice, each time before it tells so; and rank 1 wait for the first time, when
+// the second is there already, and read. Nothing orders the second write behind the read.
+template <class Write, class Tell, class Wait, class Read>
+__device__ void twice(const Mistake& m, Write write, Tell tell, Wait wait, Read read) {
+  uint32_t* told = m.flag(1) + 8;
+  if (m.group.rank == 0) {
+    for (uint32_t time = 1; time <= 2; ++time) {
+      write();
+      __syncthreads();
+      if (threadIdx.x == 0) tell();
+      if (mended && threadIdx.x == 0) m.peers.to(1).wait();
+      __syncthreads();
+    }
+    if (threadIdx.x == 0) store<Scope::System, Order::Relaxed>(told, 1);
+  } else if (m.group.rank == 1) {
+    for (uint32_t time = 1; time <= 2; ++time) {
+      while (!mended && load<Scope::System, Order::Relaxed>(told) == 0) {
+      }
+      if (threadIdx.x == 0) wait(time);
+      __syncthreads();
+      read();
+      __syncthreads();
+      if (mended && threadIdx.x == 0) m.peers.to(0).signal();
+    }
+  }
+}
+
+KERNEL(signalsAhead) {
+  twice(
+      m, [&] { m.words(1)[threadIdx.x] = 7; },  // signalsAhead
+      [&] { m.peers.to(1).signal(); }, [&](uint32_t) { m.peers.to(0).wait(); },
+      [&] { m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1; });  // signalsAhead
+}
+
+KERNEL(countAhead) {
+  uint64_t* count = reinterpret_cast<uint64_t*>(m.flag(1));
+  twice(
+      m, [&] { m.words(1)[threadIdx.x] = 7; },  // countAhead
+      [&] { fetchAdd<Scope::System, Order::Release>(count, 1); },
+      [&](uint32_t time) { awaitAbove<Order::Acquire>(m.watch(), count, time - 1); },
+      [&] { m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1; });  // countAhead
+}
+
 // Puts are made by the host's proxy, as over a NIC, though small ones are the thread's otherwise.
 constexpr uint64_t kPutBytes = 256;
 
@@ -572,7 +628,9 @@ KERNEL(awaitAddedPart) {
   awaitChange(m);
   m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 2;  // added
 }
-KERNEL(exchangedPart) { m.mine()[threadIdx.x] = 3; }  // exchanged
+KERNEL(toldPart) { m.mine()[threadIdx.x] = 4; }                                    // toldTwice
+KERNEL(readToldPart) { m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 4; }  // toldTwice
+KERNEL(exchangedPart) { m.mine()[threadIdx.x] = 3; }                               // exchanged
 KERNEL(awaitExchangedPart) {
   awaitChange(m);
   m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 3;  // exchanged

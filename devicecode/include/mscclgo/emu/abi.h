@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // The version of everything in this file.
-#define MSCCLGO_EMU_ABI 11u
+#define MSCCLGO_EMU_ABI 12u
 
 // The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
@@ -118,7 +118,7 @@ enum { MSCCLGO_EMU_WRITE = 1, MSCCLGO_EMU_VOLATILE = 2 };
 
 typedef struct mscclgo_emu_atomic {
   void* at;
-  uint64_t value, expected;
+  uint64_t value, expected;           // expected of a load: the least value that is awaited, or 0
   uint32_t what, size, order, scope;  // size in bytes
 } mscclgo_emu_atomic;
 

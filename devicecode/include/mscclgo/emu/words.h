@@ -17,11 +17,14 @@ constexpr int builtinOrder(uint32_t order) {
                                         : __ATOMIC_SEQ_CST;
 }
 
+// loadWord returns a word. A wait tells which value it awaits at least, and does not use the value
+// otherwise.
 template <uint32_t Order, uint32_t Scope, class T>
-__forceinline__ T loadWord(const T* p) {
+__forceinline__ T loadWord(const T* p, T awaited = 0) {
 #if defined(MSCCLGO_EMU_RACE)
-  return static_cast<T>(raceAtomic(MSCCLGO_EMU_LOAD, const_cast<T*>(p), sizeof(T), 0, 0, Order, Scope));
+  return static_cast<T>(raceAtomic(MSCCLGO_EMU_LOAD, const_cast<T*>(p), sizeof(T), 0, awaited, Order, Scope));
 #else
+  (void)awaited;
   return __atomic_load_n(p, builtinOrder(Order));
 #endif
 }
