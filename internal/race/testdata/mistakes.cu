@@ -285,6 +285,13 @@ KERNEL(countedByTwoRanks) {
   if (!mended) fetchAdd<Scope::Device, Order::Relaxed>(count, 1);  // countedByTwoRanks
 }
 
+// CUDA's functions are of device scope, as those that loop here: it is one race.
+KERNEL(plainMax) {
+  if (m.group.rank > 1) return;
+  if (mended) atomicMax_system(m.words(1), threadIdx.x);
+  if (!mended) atomicMax(m.words(1), threadIdx.x);  // plainMax
+}
+
 // A flag counts twice. Its second store is behind the first, which has to release.
 KERNEL(storedTwice) {
   if (m.group.rank == 0) {

@@ -31,7 +31,11 @@ template <uint32_t Scope, class T, class F>
 __forceinline__ T atomicUpdate(T* address, F change) {
   using Bits = typename BitsOf<sizeof(T)>::type;
   Bits* word = reinterpret_cast<Bits*>(address);
+#if defined(MSCCLGO_EMU_RACE)
+  Bits before = 0, after;  // else the first replaceWord finds what it is: a load would be a second access
+#else
   Bits before = loadWord<0, Scope>(word), after;
+#endif
   T value;
   do {
     memcpy(&value, &before, sizeof(T));
