@@ -101,6 +101,20 @@ func TestHostWrites(t *testing.T) {
 	}
 }
 
+// TestOwnWait has a kernel wait, by the group's Watch, for what never comes: no channel and no other rank is blamed.
+func TestOwnWait(t *testing.T) {
+	o, err := run(t, schedule(0), 2, func(ctx context.Context, comm *communicator.Communicator) error {
+		f, err := newFlags(ctx, comm)
+		if err == nil {
+			_, err = f.next()
+		}
+		return errors.Join(err, f.stream.Synchronize(ctx))
+	})
+	if err == nil || !strings.HasPrefix(o.Ended, "deadlock, nothing can go on") || !strings.Contains(o.Ended, "rank 1: 2 threads, from 0 on, of block 0 of await waiting for a flag or packet of a rank that its Watch does not name") {
+		t.Errorf("%v, %q", err, o.Ended)
+	}
+}
+
 // TestOutside has a goroutine that is not a rank's launch on a stream that the rank has used, and
 // the rank wait for what that kernel writes.
 func TestOutside(t *testing.T) {

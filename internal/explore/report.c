@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+// The channels of a Watch that are none (communicator/failure.go).
+enum { GROUP_CHANNEL = 0, RING_CHANNEL = 0x7ffffffe };
+
 typedef struct writer {
   char* text;
   size_t bytes, used;
@@ -29,6 +32,26 @@ static int alike(const explore_thread* a, const explore_thread* b) {
                                       a->wait.number == b->wait.number);
 }
 
+// awaited tells what a thread of a rank waits for, as its wait's Watch has it: the one of the group names
+// the rank itself, where a kernel gives it to waitUntil.
+static void awaited(writer* w, const mscclgo_emu_wait* wait, uint32_t rank) {
+  if (wait->channel == RING_CHANNEL) {
+    add(w, "its host to serve the ring of triggers or end a flush");
+    return;
+  }
+  if (wait->channel == GROUP_CHANNEL && wait->peer == rank) {
+    add(w, "a flag or packet of a rank that its Watch does not name");
+    return;
+  }
+  if (wait->channel == GROUP_CHANNEL) {
+    add(w, "a barrier or packet of the group");
+  } else {
+    if (wait->number) add(w, "signal %llu of ", (unsigned long long)wait->number);
+    add(w, "channel %u", wait->channel);
+  }
+  if (wait->peer != ~0u) add(w, " from rank %u", wait->peer);
+}
+
 // waits tells what threads from one on wait for.
 static void waits(writer* w, const explore_party* p, uint32_t first, uint32_t threads) {
   const explore_thread* t = &p->thread[first];
@@ -52,9 +75,7 @@ static void waits(writer* w, const explore_party* p, uint32_t first, uint32_t th
         return;
       }
       add(w, "waiting for ");
-      if (t->wait.number) add(w, "signal %llu ", (unsigned long long)t->wait.number);
-      add(w, "%schannel %u", t->wait.number ? "of " : "", t->wait.channel);
-      if (t->wait.peer != ~0u) add(w, " from rank %u", t->wait.peer);
+      awaited(w, &t->wait, part(p->who, WHO_RANK, 8));
       return;
     case THREAD_READY:
       add(w, "able to go on");

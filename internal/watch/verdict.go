@@ -380,8 +380,11 @@ func (g *graph) cycle() Verdict {
 		return v
 	}
 	if w := g.own[g.reached[0]]; w != nil && len(g.edges[g.reached[0]]) == 0 {
-		rank := g.reached[0]
-		return Verdict{Culprit: rank, Text: fmt.Sprintf("rank %s's kernel has waited%s for %s", g.name(rank), since(*w), g.ownText(rank))}
+		rank, culprit := g.reached[0], mscclgo.NoRank
+		if w.Kind == Ring {
+			culprit = rank
+		}
+		return Verdict{Culprit: culprit, Text: fmt.Sprintf("rank %s's kernel has waited%s for %s", g.name(rank), since(*w), g.ownText(rank))}
 	}
 	// A channel's signal that never came explains the barriers: the rank that should have
 	// sent it went on to a barrier, and the one that awaits it never gets there.
