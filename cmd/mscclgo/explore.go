@@ -83,16 +83,9 @@ func runExplore(c *call) error {
 			return of(p, err)
 		}
 		if failure != "" {
-			fmt.Fprintf(c.stdout, "seed %d (%s): %s\n", p.Seed, p.Scheduler, failure)
-			tellUncontrolled(c.stdout, o.Uncontrolled)
-			if err := e.examine(c.stdout, p, o, failure, *shrink); err != nil {
+			if err := e.tell(c.stdout, p, o, failure, *shrink); err != nil {
 				return of(p, err)
 			}
-			strong := ""
-			if !*weak {
-				strong = "-weak=false "
-			}
-			fmt.Fprintf(c.stdout, "again: mscclgo explore -n %d -scheduler %s %s-replay %d -- %s\n", *n, p.Scheduler, strong, p.Seed, strings.Join(e.program, " "))
 			return fmt.Errorf("seed %d fails, after %d schedules that did not", p.Seed, i)
 		}
 		if i == 0 {
@@ -233,6 +226,19 @@ func (l *lastOutput) text() string {
 	return text
 }
 
+// tell says how a plan failed, what makes it fail, as far as that is found, and how it fails again.
+func (e *explorer) tell(out io.Writer, p explore.Plan, o explore.Outcome, failure string, runs int) error {
+	fmt.Fprintf(out, "seed %d (%s): %s\n", p.Seed, p.Scheduler, failure)
+	tellUncontrolled(out, o.Uncontrolled)
+	err := e.examine(out, p, o, failure, runs)
+	strong := ""
+	if !e.weak {
+		strong = "-weak=false "
+	}
+	fmt.Fprintf(out, "again: mscclgo explore -n %d -scheduler %s %s-replay %d -- %s\n", e.ranks, p.Scheduler, strong, p.Seed, strings.Join(e.program, " "))
+	return err
+}
+
 // examine runs a plan that failed once more, and looks for few switches that make it fail so.
 func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, failure string, runs int) error {
 	if len(o.Trace) == 0 {
@@ -249,6 +255,9 @@ func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, fai
 		return nil
 	case failureAgain == "":
 		fmt.Fprintln(out, "the same schedule did not fail again: something that is not under control decides")
+		return nil
+	case !alike(failureAgain, failure):
+		fmt.Fprintf(out, "the same schedule failed in another way when it ran again: %s\n", failureAgain)
 		return nil
 	}
 	if o.More {
@@ -287,12 +296,13 @@ func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, fai
 	default:
 		fmt.Fprintf(out, "it fails too with %d of %d switches, where otherwise %s:\n", len(few), all, otherwise)
 	}
-	for i, s := range few {
+	lines := explore.Lines(few)
+	for i, line := range lines {
 		if i == mostPrinted {
-			fmt.Fprintf(out, "  and %d more\n", len(few)-i)
+			fmt.Fprintf(out, "  and %d more lines\n", len(lines)-i)
 			break
 		}
-		fmt.Fprintf(out, "  %s\n", s.Text)
+		fmt.Fprintf(out, "  %s\n", line)
 	}
 	if last.Ended != "" && len(few) < all {
 		fmt.Fprintf(out, "and then: %s\n", last.Ended)
@@ -312,5 +322,5 @@ func alike(a, b string) bool {
 	return kind(a) == kind(b)
 }
 
-// mostPrinted is how many switches are printed.
+// mostPrinted is how many lines on switches are printed.
 const mostPrinted = 40

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -24,7 +25,7 @@ func exploredRank(rank int, buffer *gpu.Buffer) error {
 	if mode == "panics" && rank == 1 {
 		panic("no result")
 	}
-	if mode == "always" && rank == 1 {
+	if (mode == "always" || mode == "fails") && rank == 1 {
 		return errors.New("in any order")
 	}
 	if rank != 1 || mode != "checks" && mode != "relaxed" && mode != "again" {
@@ -98,6 +99,17 @@ func TestExplore(t *testing.T) {
 				t.Errorf("%s: code %d, without %q:\n%s%s", again, code, first, stdout, stderr)
 			}
 		}
+	}
+}
+
+// TestExploreOverTime has the run that is to confirm a failure take too long: how the failure comes again is told all
+// the same.
+func TestExploreOverTime(t *testing.T) {
+	var out strings.Builder
+	e := &explorer{ctx: t.Context(), dir: t.TempDir(), ranks: 2, program: []string{"sleep", "100"}, limit: 10 * time.Millisecond, weak: true}
+	err := e.tell(&out, explore.Plan{Seed: 7, Scheduler: explore.PCT}, explore.Outcome{Trace: make([]explore.Step, 1)}, "rank 1: wrong", 10)
+	if err == nil || !strings.Contains(err.Error(), "has not ended in 10ms; -timeout") || !strings.Contains(out.String(), "seed 7 (pct): rank 1: wrong\nagain: mscclgo explore -n 2 -scheduler pct -replay 7 -- sleep 100\n") {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }
 

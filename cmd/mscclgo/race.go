@@ -72,6 +72,9 @@ func runRace(c *call) error {
 	for _, what := range found.Lost {
 		fmt.Fprintf(c.stdout, "note: %s\n", what)
 	}
+	if failed != nil && found.Devices > 0 && len(found.Races) == 0 {
+		failed = fmt.Errorf("%w; no races were seen; mscclgo explore looks for an order of the threads, or old values of memory, with which it fails", failed)
+	}
 	switch {
 	case failed != nil:
 		return &exitError{max(code, exitFailed), failed}

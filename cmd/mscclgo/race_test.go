@@ -86,7 +86,7 @@ func raceRank(ctx context.Context, comm *communicator.Communicator) error {
 		return errors.Join(touch.Launch(stream, gpu.Blocks(1, 64), buffer, uint32(1)), gpu.CopyIn(buffer, make([]byte, 64)), stream.Synchronize(ctx))
 	}
 	waits := uint32(0)
-	if os.Getenv(raceVariable) == "waits" {
+	if mode := os.Getenv(raceVariable); mode == "waits" || mode == "fails" {
 		waits = 1
 	}
 	if os.Getenv(raceVariable) == "relaxed" {
@@ -121,7 +121,8 @@ func runRaceRank() int {
 	return 0
 }
 
-// TestRace finds a race between two processes at its lines, and none where there is a wait.
+// TestRace finds a race between two processes at its lines, and none where there is a wait, also of a program that
+// fails.
 func TestRace(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -134,6 +135,7 @@ func TestRace(t *testing.T) {
 	}{
 		{"races", exitFailed, []string{"gather.cu:5 ", "gather.cu:14, by thread", "block 0 of gather on rank 0", "block 0 of gather on rank 1", "memory of rank 1"}},
 		{"waits", exitOK, []string{"no races"}},
+		{"fails", 3, []string{"no races were seen; mscclgo explore looks for"}},
 	} {
 		t.Setenv(raceVariable, c.mode)
 		code, stdout, stderr := try("race", "-n", "2", "--", exe)
@@ -141,7 +143,7 @@ func TestRace(t *testing.T) {
 			t.Errorf("%s: code %d, want %d\n%s%s", c.mode, code, c.code, stdout, stderr)
 		}
 		for _, want := range c.want {
-			if !strings.Contains(stdout, want) {
+			if !strings.Contains(stdout+stderr, want) {
 				t.Errorf("%s: the output does not have %q:\n%s%s", c.mode, want, stdout, stderr)
 			}
 		}

@@ -214,16 +214,23 @@ func (x *Explorer) Outcome() Outcome {
 	defer x.mu.Unlock()
 	told := 0
 	if o.Ended != "" || x.fixed {
-		told = min(len(o.Switches), mostTold)
+		told = mostTold
 	}
-	for i := range o.Switches[:told] {
-		s := unsafe.Slice(r.switches, int(r.switch_count))[i]
-		if s.age > 0 {
-			of := race.Old{Reader: uint32(s.of.reader), Writer: uint32(s.of.writer), Place: uint32(s.of.place)}
-			o.Switches[i].Text = fmt.Sprintf("%s gets an old value, %s", x.at(Who(s.from), uint32(s.point), uint64(uintptr(s.code))), of.Words())
-			continue
+	for _, old := range []bool{true, false} {
+		for i := range o.Switches {
+			s := unsafe.Slice(r.switches, int(r.switch_count))[i]
+			if told == 0 || old != (s.age > 0) {
+				continue
+			}
+			told--
+			at := x.at(Who(s.from), uint32(s.point), uint64(uintptr(s.code)))
+			if old {
+				of := race.Old{Reader: uint32(s.of.reader), Writer: uint32(s.of.writer), Place: uint32(s.of.place)}
+				o.Switches[i].Text = fmt.Sprintf("%s gets an old value, %s", at, of.Words())
+			} else {
+				o.Switches[i].Text = fmt.Sprintf("%s goes on instead of %s", x.words(Who(s.to)), at)
+			}
 		}
-		o.Switches[i].Text = fmt.Sprintf("%s goes on instead of %s", x.words(Who(s.to)), x.at(Who(s.from), uint32(s.point), uint64(uintptr(s.code))))
 	}
 	if r.diverged != 0 {
 		o.Ended = ""

@@ -3,7 +3,11 @@ package explore
 // #include "report.h"
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+	"slices"
+)
 
 // part returns some bits of a number of report.h.
 func (w Who) part(lowest, bits uint) uint64 { return uint64(w) >> lowest & (1<<bits - 1) }
@@ -59,4 +63,39 @@ func (x *Explorer) at(w Who, point uint32, address uint64) string {
 		return text
 	}
 	return text + " at " + x.codes[best].place(address)
+}
+
+// threads are the numbers of threads, in which switches differ that are told of once.
+var threads = regexp.MustCompile(`thread [0-9(),]+ of block [0-9(),]+`)
+
+// Lines tells of switches: first of loads that get old values, then of the others, in the order of the
+// run. Switches that differ by their threads are one line. It tells only the number of those of the
+// start-up, before a kernel's thread takes part, and of those that have no text.
+func Lines(switches []Switch) []string {
+	others := slices.DeleteFunc(slices.Clone(switches), func(s Switch) bool { return s.Age > 0 })
+	told := slices.DeleteFunc(slices.Clone(switches), func(s Switch) bool { return s.Age == 0 })
+	start := max(0, slices.IndexFunc(others, func(s Switch) bool {
+		return s.From.kind() == C.WHO_IS_BLOCK || s.To.kind() == C.WHO_IS_BLOCK
+	}))
+	told = append(told, others[start:]...)
+	var lines []string
+	more := map[string]int{}
+	for _, s := range told {
+		kind := threads.ReplaceAllString(s.Text, "")
+		if more[kind]++; more[kind] == 1 && s.Text != "" {
+			lines = append(lines, s.Text)
+		}
+	}
+	for i, line := range lines {
+		if n := more[threads.ReplaceAllString(line, "")] - 1; n > 0 {
+			lines[i] += fmt.Sprintf(" (and %d more like it)", n)
+		}
+	}
+	if n := more[""]; n > 0 {
+		lines = append(lines, fmt.Sprintf("%d more", n))
+	}
+	if start > 0 {
+		lines = append(lines, fmt.Sprintf("%d of the start-up, before a kernel's thread took part", start))
+	}
+	return lines
 }
