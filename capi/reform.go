@@ -181,8 +181,8 @@ func (t *table) dismiss(op string, o *object) ([]*object, error) {
 	return all, nil
 }
 
-// uncarried returns what was made of a group and is not the next one's, and all that was made of that, in the
-// order in which it is to be closed.
+// uncarried returns the objects made of a group that were not carried to the next, and all objects made of
+// these, in the order in which they are to be closed.
 func (o *object) uncarried() (roots, all []*object) {
 	for _, c := range o.newest() {
 		switch c.kind() {

@@ -51,10 +51,10 @@ func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
 	return 0
 }
 
-// storing returns how many lanes of a pair store messages where they belong: all, or if this rank sends long ones
-// to several others, so many that each has a multiprocessor of its own, and a quarter of those is left for what stays
-// where it is. On four H200s, of 132 multiprocessors, an all-to-all of 256 MiB took 574 us with 32 lanes to each rank,
-// and 587 with 64, with which a rank that sends to one other alone is faster.
+// storing returns how many lanes of a pair store messages where they belong. It is all, but if this rank sends long
+// messages to several others, so many that each has a multiprocessor of its own, and a quarter of these is left for
+// what stays where it is. On four H200s, of 132 multiprocessors, an all-to-all of 256 MiB took 574 us with 32 lanes to
+// each rank, and 587 with 64. A rank that sends to one other alone is faster with 64.
 func (t *groupTable) storing(r *Runner, sends [][]*message) uint64 {
 	pairs, least := uint64(0), uint64(math.MaxUint64)
 	for _, messages := range sends {

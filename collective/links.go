@@ -142,9 +142,9 @@ func shared(comm *communicator.Communicator, ids []string) bool {
 	return !slices.ContainsFunc(comm.HostRanks(), func(rank int) bool { return ids[rank] != ids[comm.Rank()] })
 }
 
-// linked reports whether this rank's GPU has NVLinks, and reaches the GPU of every other rank
-// whose memory is mapped by them: where bridges join pairs of GPUs, GPUs of two pairs reach
-// each other over PCIe, which may split 128 bytes. ids begin with the UUIDs of all ranks' GPUs.
+// linked reports whether this rank's GPU has NVLinks, and reaches by them the GPU of every other
+// rank whose memory is mapped. Where bridges join pairs of GPUs, GPUs of two pairs reach each
+// other over PCIe, which may split 128 bytes. ids begin with the UUIDs of all ranks' GPUs.
 func linked(comm *communicator.Communicator, machine *topology.Machine, ids []string) bool {
 	own, _ := machine.GPU(comm.Device().Info().UUID)
 	if !slices.ContainsFunc(own.NVLinks, func(l topology.Link) bool { return l.Active }) {

@@ -19,15 +19,15 @@ import (
 // made, whatever streams they are made on: they share a scratch and
 // flags. It costs nothing while one stream is used.
 //
-// When another stream comes, an event is recorded on the one before, for which the new
-// one waits. In a capture that is done within it, so that the graph has the order; and
-// each launch of the graph takes its place among the calls as if it were one. A stream
-// that closes leaves an event behind.
+// When a call comes on another stream, an event is recorded on the previous stream, and
+// the new one waits for it. In a capture that is done within it, so that the graph has the
+// order. Each launch of the graph takes its place among the calls as if it were one call.
+// A stream that closes leaves an event behind.
 //
-// The launches of a graph that other code captures are not seen here. From its first
-// capture on there is an event that every such graph waits for and records, and so does
-// every call that is not captured. Calls that were made before that capture, on the very
-// stream that captures, cannot be marked for the graph any more.
+// The launches of a graph that other code captures are not seen here. From its first capture
+// on there is an event for the order: every such graph, and every call that is not captured,
+// waits for it and records it. Earlier calls on the very stream that captures cannot be
+// marked for the graph any more.
 //
 // It outlives its group: Reform makes it the order of the next communicator, so that graphs that were
 // captured before have their place among the calls there.

@@ -199,10 +199,10 @@ func (r *Runner) release() error {
 }
 
 // partWith waits until all ranks are about to release what their peers reach, releases
-// this rank's, and waits until all have: the driver frees memory only when no kernel runs on
-// the GPU, and so not while one waits for a rank of the same process that is still
-// releasing. It waits for nobody if the group has failed or the communicator is closed,
-// which has waited for all.
+// this rank's, and waits until all have. The driver frees memory only when no kernel runs on
+// the GPU: a kernel that waited for a rank of the same process would keep that rank from
+// releasing. It waits for nobody if the group has failed, or if the communicator is closed:
+// that has waited for all.
 func (r *Runner) partWith(ctx context.Context, release func() error) error {
 	return errors.Join(r.meet(ctx), release(), r.meet(ctx))
 }

@@ -12,12 +12,12 @@ const defaultScratch = 64 << 20
 // staging is memory through which calls on any buffer reach the peers, who do not
 // know the buffer: they read and write the staging, and the stream copies.
 //
-// A rank may use its own staging between its operations, and its peers' during an
-// operation, as with the memory of a prepared call: an operation writes into a peer's
-// output only when that rank has begun it, thus when what its stream had to do before
-// is done, such as to copy out what the operation before left there. And it ends on a
-// rank only when no peer reads or writes that rank's memory any more. So pieces, and
-// calls, follow each other through the same memory.
+// A rank may use its own staging between its operations, and its peers' staging during an
+// operation, as with the memory of a prepared call. An operation writes into a peer's output
+// only when the peer has begun it. By then the earlier work of the peer's stream is done, such
+// as to copy out what the operation before left there. And it ends on a rank only when no
+// peer reads or writes that rank's memory any more. So pieces, and calls, follow each other
+// through the same memory.
 type staging struct {
 	halves [2]*Memory // views of the output's; see sides
 	room   uint64     // bytes of the input's, and of the output's, which are allocated when first needed

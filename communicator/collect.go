@@ -44,9 +44,9 @@ const (
 )
 
 // collect returns the contributions of all ranks to an exchange, by rank. A rank
-// whose own part failed contributes the error; then the call fails on all ranks
-// with an error that names it, or the rank that it failed because of, and no rank waits for
-// one that gave up.
+// whose own part failed contributes the error. Then the call fails on all ranks, with
+// an error that names this rank or the rank to blame for its failure. So no rank waits
+// for one that gave up.
 func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
 	ctx, cancel := k.c.patient(ctx)
 	defer cancel()
@@ -210,8 +210,8 @@ func (k *call) agree(ctx context.Context, failed error) error {
 	return err
 }
 
-// agreeLast is agree for the last exchange of a call that is made once: it goes on for lastWords when the context has
-// ended, so that a call which has worked on others works here.
+// agreeLast is agree for the last exchange of a call that is made once. It goes on for lastWords when the context has
+// ended: if the call has worked on other ranks, it works here.
 func (k *call) agreeLast(ctx context.Context, failed error) error {
 	ctx, cancel := outlasting(ctx, lastWords)
 	defer cancel()

@@ -36,8 +36,8 @@ func (c *Communicator) dial(ctx context.Context, k *call, d *dial) (*connection.
 
 var partWire = wire.For[watch.FailedPart]()
 
-// unlessDialFails returns a context that ends with ctx, and when a lower rank, by which this one waits to be dialled in
-// the call, tells that it cannot. The function ends it, and returns what that rank said.
+// unlessDialFails returns a context that ends with ctx, and when a lower rank tells that it cannot dial this one in the
+// call. The function ends it, and returns what that rank said.
 func (k *call) unlessDialFails(ctx context.Context, lower int) (taking context.Context, end func() error) {
 	c := k.c
 	if lower >= c.Rank() || k.number() == 0 || c.turn() != nil { // a call of two ranks tells by its meeting

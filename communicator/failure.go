@@ -15,9 +15,9 @@ import (
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
-// failure is the group's failure state on this rank: the words in pinned memory by
-// which kernels learn that the group failed and report a wait that timed out, and
-// the goroutine that connects them to the bootstrap.
+// failure is the group's failure state on this rank: words in pinned memory, and the
+// goroutine that connects them to the bootstrap. Kernels learn from the words that the
+// group failed, and report waits that timed out.
 type failure struct {
 	boot     fullBootstrap
 	status   *gpu.Buffer // a devicecode.GroupStatus in pinned memory

@@ -18,8 +18,8 @@ type ownExchange struct {
 	ended  time.Time // when the call returned because its deadline had passed, or zero
 }
 
-// exchange notes that this rank begins its next exchange, by which it closes the group or not. done is called with the
-// exchange's error when that is over, and returns how long it lasted if its deadline has passed.
+// exchange notes that this rank begins its next exchange. closes is whether it closes the group by it. done is called
+// with the exchange's error when it is over, and returns how long it lasted if its deadline has passed.
 func (o *observer) exchange(closes bool) (done func(error) time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

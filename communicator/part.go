@@ -7,10 +7,10 @@ import (
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
-// partFailed returns the error of a call of which parts failed, by rank, mine among them if
-// that is not nil: it names the rank where the chain of ranks that awaited each other ends. On
-// that rank itself, whose own part did not fail, it names none: an Abort with the error would
-// have all ranks blame one that awaited this.
+// partFailed returns the error of a call of which parts failed. parts are by rank, mine among
+// them if it is not nil. The error names the rank at the end of the chain of ranks that awaited
+// each other. On that rank, if its own part did not fail, it names none: an Abort with the
+// error would have all ranks blame a rank that awaited this one.
 func (k *call) partFailed(mine error, parts []*watch.Fact) error {
 	self := k.c.Rank()
 	if mine != nil {

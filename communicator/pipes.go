@@ -32,10 +32,9 @@ type PipeOptions struct {
 	PerPeer int
 	// Size is the size of the ring of slots of each pipe. Each end that receives has such a ring
 	// in device memory, and by ports each that sends too: 1 MiB by default. If SlotBytes is 0 in
-	// a group of more than 8 ranks, slots have 128 KiB or half of it, or half
-	// of that and so on, so that no rank's ends take more than 64 MiB, and alike on all ranks for
-	// which it is 0. With a pipe from each of 256 ranks to all others it is 32 KiB, and by ports
-	// 16 KiB.
+	// a group of more than 8 ranks, slots have 128 KiB or a half, a quarter and so on, so that no
+	// rank's ends take more than 64 MiB. All ranks with a SlotBytes of 0 have the same. With a pipe
+	// from each of 256 ranks to all others it is 32 KiB, and by ports 16 KiB.
 	Size channel.PipeSize
 	// Pool is device memory of this rank for the ends of the pipes, from byte PoolOffset
 	// on, a multiple of 128: PipeBytes bytes. nil means memory of the pipes'

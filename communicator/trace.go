@@ -113,8 +113,8 @@ func newTracer(c *Communicator) (*tracer, error) {
 	return t, nil
 }
 
-// noFile removes a file that was made to see whether it can be: a rank that is interrupted, or killed, leaves
-// none that is empty.
+// noFile removes a file that was made to see whether it can be. So a rank that is interrupted or killed leaves
+// no empty file.
 func noFile(file *os.File) error {
 	info, err := os.Lstat(file.Name())
 	if err == nil && info.Mode().IsRegular() {

@@ -49,8 +49,8 @@ var raceFlagsOf = map[bool][]string{
 	true:  {"-mllvm", "-tsan-distinguish-volatile=1", "-gdwarf-4", "-Wno-unused-command-line-argument"}, // when it links
 }
 
-// stepFlags have the compiler call runtime.h in each basic block, so that a loop which polls a volatile
-// word lets the threads run that it waits for.
+// stepFlags have the compiler call runtime.h in each basic block. So a loop that polls a volatile word
+// lets other threads run, on which it waits.
 var stepFlags = []string{"-fsanitize-coverage=trace-pc"}
 
 // noSteps are the attributes of functions that do not have these calls, of g++ and of clang.

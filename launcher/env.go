@@ -9,8 +9,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
-// rankEnv returns the variables that make a process a rank, which sends its reports to
-// a socket of that name. All ranks of a run are on this machine.
+// rankEnv returns the variables that make a process a rank. reports is the name of the socket
+// to which it sends its reports. All ranks of a run are on this machine.
 func rankEnv(rank, ranks int, id, reports string) []string {
 	r, n := strconv.Itoa(rank), strconv.Itoa(ranks)
 	return []string{

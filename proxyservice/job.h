@@ -134,8 +134,8 @@ static inline proxy_verdict proxy_check_copy(proxy_job* job, const proxy_tables*
                                                                                       : PROXY_MOVE;
 }
 
-// proxy_check_store leaves a word that is not aligned to Go, which returns the error, and
-// additions, for which queues have no operation.
+// proxy_check_store leaves two cases to Go: a word that is not aligned, for the error, and
+// an addition, since queues have no operation for it.
 static inline proxy_verdict proxy_check_store(proxy_job* job, const proxy_tables* tables) {
   const proxy_connection* c = job->port->connection;
   const proxy_memory* dst = proxy_table_get(&tables->memories, job->dst);

@@ -148,11 +148,11 @@ static void took(const proxy_job* j) {
 // SERVED is another end of serve.
 enum { SERVED = -1 };
 
-// dropped reports whether a job is not to be done, since its group has failed. A kernel that was queued
-// behind one whose wait ended with that may have asked for it, and the peer, which has not heard yet,
-// would take what it sends for the other's. The flag is set before the abort word that ended that wait,
-// and read here after the acquiring loads of the trigger, whose push orders what its kernel knew of before
-// it: so it is seen for all triggers of kernels that began after the wait's end.
+// dropped reports whether a job is not to be done, since its group has failed. The failure ends a kernel's
+// wait, and the kernel queued behind it may ask for this job. A peer that has not heard of the failure would
+// take its data or signal for the first kernel's. The flag is set before the abort word that ends the wait.
+// It is read here after the acquiring loads of the trigger, and the push of a trigger orders what its kernel
+// knew before. So the flag is seen for all triggers of kernels that began after the wait's end.
 static bool dropped(const proxy_job* j) {
   return (j->verdict == PROXY_NATIVE || j->verdict == PROXY_MOVE) &&
          __atomic_load_n(j->port->connection->failed, __ATOMIC_ACQUIRE) != 0;
@@ -189,9 +189,9 @@ static bool next(const proxy_loop* loop, proxy_job* j) {
   return true;
 }
 
-// hand hands Go a job, and those behind it that are for Go as well, up to n. in_use is its
-// connection if that was in use or had no room, or NULL: it would again for what C could serve behind
-// it, unless a handler takes its time in between.
+// hand hands Go a job and, up to n, the jobs behind it that are for Go as well. in_use is the job's
+// connection if that was in use or had no room, or NULL. Such a connection would be in use again for
+// a job behind it that C could serve, unless a handler takes its time in between.
 static void hand(proxy_loop* loop, const proxy_job* first, const proxy_connection* in_use, uint32_t n) {
   loop->jobs[0] = *first;
   for (proxy_job* j = loop->jobs;;) {

@@ -43,8 +43,8 @@ typedef struct {
   bool looked;    // at a flush, in this turn
   int64_t again;  // when the ring, which has stalled, is looked at again; 0: at once
 
-  // Any thread reads these: looks that found no trigger while no flush was under way, and
-  // a count that changes with each trigger that is taken.
+  // Any thread reads these: how many looks found no trigger while no flush was under way, and
+  // a count that changes with each trigger taken.
   uint64_t rounds, begun;
   // And the trigger that Go serves or that waits for its connection: 1 + position, then the kind's 8
   // bits; 0 if there is none. Go stores it, and C where it has done or dropped one that waited.

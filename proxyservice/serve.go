@@ -25,8 +25,8 @@ type tables struct {
 	memories []*registeredmem.Memory
 }
 
-// link is a connection, and the marks that Go made on it, one for each flush that the loop tracks as Go's and
-// that does not wait for the connection.
+// link is a connection, and the marks that Go made on it. The loop tracks some flushes as Go's: each of these
+// has a mark unless it waits for the connection.
 type link struct {
 	*connection.Connection
 	number  int

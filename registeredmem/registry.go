@@ -38,9 +38,9 @@ type Options struct {
 	// Host is the identity of this rank's host: only ranks whose hosts have the same one map each
 	// other's memory. "" means the identity in the variable MSCCLGO_HOST_ID, or else the kernel's.
 	Host string
-	// Failed is closed when the group has failed: closing a connection or a memory then no
-	// longer waits for what is queued to peers whose memory is not mapped, which is
-	// abandoned. nil means that it does not fail.
+	// Failed is closed when the group has failed. Closing a connection or a memory then abandons
+	// what is queued to peers whose memory is not mapped, and does not wait for it. nil means
+	// that the group does not fail.
 	Failed <-chan struct{}
 }
 

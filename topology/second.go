@@ -2,8 +2,8 @@ package topology
 
 import "slices"
 
-// second returns which of a GPU's candidates serves it besides the first, or -1: of the candidates that
-// serve none, the one that adds most.
+// second returns which of a GPU's candidates serves it besides the first: the one that adds most, of the
+// candidates that serve no GPU. It is -1 if there is none.
 func (m *Machine) second(gpu int, candidates, first, serves []int) int {
 	if len(first) == 0 {
 		return -1

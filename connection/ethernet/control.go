@@ -86,11 +86,11 @@ func (t *Transport) knows(peer int, control net.Conn) bool {
 	return handshake.Acknowledged(control) || t.opts.Dead != nil && t.opts.Dead(peer)
 }
 
-// part calls shut once a peer knows what it was told on the control socket, which takes a while where the network
-// loses packets: a socket that is closed before answers what the peer still sends by a reset, and the peer, which
-// cannot know why, takes that for a death. In a group that has failed, the while began when this rank knew that:
-// the peer hears of that too, or is silent, and each connection and group that closes after the other would wait
-// for it again. Transport.Close waits for it.
+// part calls shut once a peer knows what it was told on the control socket. That takes a while where the network loses
+// packets. A socket that is closed before answers the peer's bytes by a reset, and the peer takes that for a death.
+// If the group has failed, the time to wait began when this rank knew so. The peer hears of that too, or is silent, and
+// otherwise connections and groups that close one after the other would each wait for the whole time.
+// Transport.Close waits for part.
 func (t *Transport) part(peer int, control net.Conn, shut func()) {
 	defer shut()
 	const least, most = 100 * time.Microsecond, 20 * time.Millisecond
@@ -189,9 +189,9 @@ func (c *conn) claim(op uint64) error {
 }
 
 // broke ends the connection because a data socket broke. If the peer has closed it, the
-// reason is on its way on the control socket, whose reader then ends the connection: a data
-// socket that is closed with unread data is reset, which may arrive first. If only that
-// socket broke, the peer may not have noticed: it is told, and its answer ends the
+// reason is on its way on the control socket, whose reader then ends the connection. A data
+// socket that is closed with unread data is reset, and the reset may arrive first. If only
+// the data socket broke, the peer may not have noticed: it is told, and its answer ends the
 // connection.
 func (c *conn) broke(err error) {
 	c.Mu.Lock()

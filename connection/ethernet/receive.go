@@ -204,7 +204,7 @@ func (s *socket) more(limit int) error {
 }
 
 // rotate moves to the next slot once that is free, with the bytes that are not used
-// yet, which are less than a head.
+// yet: less than a head.
 func (s *socket) rotate() {
 	s.post()
 	left := s.slots[s.cur].bytes[s.r:s.w]

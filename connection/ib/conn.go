@@ -14,9 +14,9 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// conn is the driver of a connection. What it posts, and what it knows of that, lies in C,
-// where threads in C post too. mu is held during a wait only if a queue or the peer's inbox is
-// full, an update must follow writes of other queue pairs, or a word is exchanged.
+// conn is the driver of a connection. Its requests, and what it knows of them, lie in C, where
+// threads in C post too. mu is held during a wait in three cases only: a queue or the peer's inbox
+// is full, an update must follow writes of other queue pairs, or a word is exchanged.
 type conn struct {
 	t        *Transport
 	endpoint *endpoint

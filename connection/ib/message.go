@@ -19,8 +19,8 @@ import (
 // Each takes one of the peer's posted receives and one slot. The peer counts the
 // messages that it has applied, after it has posted the receives again, and this side
 // reads the count, so that there are never more messages under way than receives and
-// slots. A receiver that is not ready, for which the specification has retries but on
-// which Soft-RoCE (Linux 6.1) hangs, therefore does not occur.
+// slots. So a receiver is always ready. For one that is not, the specification has retries,
+// and Soft-RoCE (Linux 6.1) hangs.
 type message struct {
 	memory uint32
 	kind   messageKind

@@ -133,8 +133,8 @@ typedef struct {
   // Whether it has changed memory of devices and of hosts since a mark last read there.
   bool unread, unread_host;
   ib_landing landing;
-  // The newest requests of the first queue that carry news, and no more than that, which marks
-  // do not wait for: the peer may have left.
+  // The newest requests of the first queue that carry news and nothing else. Marks do not wait
+  // for them: the peer may have left.
   uint64_t news_from, news_to;
 
   bool gathers;  // requests are left for ib_post_all to post
@@ -187,7 +187,7 @@ uint64_t ib_pieces(const ib_conn* c, uint32_t queue, uint64_t n, bool read);
 uint64_t ib_fits(const ib_conn* c, uint32_t queue, bool read);
 
 // ib_write writes n bytes on a queue pair. If that is not the first, a read of the last byte
-// ends it, whose answer means that all of the queue pair's writes are in place.
+// ends it. The read's answer means that all of the queue pair's writes are in place.
 int ib_write(ib_conn* c, uint32_t queue, const ib_memory* dst, uint64_t dst_offset, const ib_memory* src,
              uint64_t src_offset, uint64_t n);
 
@@ -229,8 +229,8 @@ static inline bool ib_broken(const ib_conn* c) {
 }
 
 // ib_landed returns 0 if the reads below a number, which are done, are in the device's memory.
-// If that is not known it posts a write of their last byte, which waits for nothing, to a byte
-// of the peer's inbox that nobody reads.
+// If that is not known, it posts a write of their last byte to a byte of the peer's inbox that
+// nobody reads. It does not wait.
 int ib_landed(ib_conn* c, uint64_t number);
 
 #endif

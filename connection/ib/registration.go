@@ -20,7 +20,7 @@ type registration struct {
 	users sync.WaitGroup // messages that are being applied to it; joined while it is in Transport.memories
 }
 
-// region is a range of memory that is registered with devices, for all memories of this rank that are that
+// region is a range of memory that is registered with devices, once for all memories of this rank with that
 // range: the devices pin its pages, which takes long for gigabytes.
 type region struct {
 	device  bool

@@ -53,8 +53,8 @@ func (s *source) register(n *nic) (*verbs.MR, error) {
 	return mr, err
 }
 
-// noPeerMemory returns the error of device memory that the kernel does not know by its address: that there is
-// no way to access it, unless there is one by dma-buf, which failed.
+// noPeerMemory returns the error of device memory that the kernel does not know by its address. It says that
+// there is no way to access the memory, or, if dma-buf is one, why that failed.
 func (s *source) noPeerMemory(nic string, err error) error {
 	op := "ib: register device memory with " + nic
 	if mscclgo.KindOf(s.why) != mscclgo.ErrUnsupported {

@@ -121,10 +121,10 @@ func (c *conn) glance() {
 	}
 }
 
-// look notices that the peer is gone while nobody calls: it polls for what is under way,
-// and where nothing was posted since the last look and no completion is due, it posts an
-// empty write, which the peer's card acknowledges, and with it all before. Before the first
-// request is done the peer may not be connected yet.
+// look notices that the peer is gone while nobody calls. It polls for what is under way. If
+// nothing was posted since the last look and no completion is due, it posts an empty write:
+// the peer's card acknowledges it, and with it all before. Before the first request is done
+// the peer may not be connected yet.
 func (c *conn) look() {
 	const op = "ib: look after an idle connection"
 	if !c.mu.TryLock() {

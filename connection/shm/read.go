@@ -6,9 +6,9 @@ import (
 	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
 
-// A read is an entry with a place in the ring that the receiver fills, in its order among the
-// other entries. Once that is done the rank that asked copies it from there, to a memory that
-// only it knows, and the place is free.
+// A read is an entry with a place in the ring. The receiver fills the place, in the entry's order
+// among the others. Then the rank that asked copies the bytes from there, to a memory that only it
+// knows, and the place is free.
 
 // answer is what is read, or a part of it.
 type answer struct {

@@ -26,8 +26,8 @@ const (
 	maxTries = 5
 )
 
-// errHungUp means that the other end hung up in the handshake, and errNoAnswer that it did
-// after that.
+// errHungUp means that the other end hung up in the handshake, and errNoAnswer that it hung
+// up later.
 var (
 	errHungUp   = errors.New("the other end hung up in the handshake")
 	errNoAnswer = errors.New("the other end hung up instead of answering")

@@ -51,8 +51,8 @@ type Server struct {
 }
 
 // Listen starts a server on a socket of a new random name. patience is for how long a caller
-// may leave the server waiting: it should be as long as the caller itself is given, since on a
-// busy machine either may get no CPU for seconds. Less than [handshake.DefaultPatience] is that.
+// may leave the server waiting. It should be as long as the caller itself is given, since on a
+// busy machine either may get no CPU for seconds. It is [handshake.DefaultPatience] at least.
 //
 // Errors: ErrSystem when there can be no socket.
 func Listen(key Key, patience time.Duration, log *slog.Logger, handle Handler) (*Server, error) {

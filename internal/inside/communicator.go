@@ -26,8 +26,8 @@ type Communicator[C, G, T any] interface {
 	// Operation returns a context with which collective calls of the communicator are steps of
 	// one call of that name. If ctx is one already, it is returned.
 	Operation(ctx context.Context, name string) context.Context
-	// OwnError returns an error that names a rank by its number in the group, so that other
-	// groups of the rank know that, as of the errors of its collective calls.
+	// OwnError marks an error as one whose ranks have this group's numbers. Other groups of this
+	// rank then know so, as they know of errors of its collective calls.
 	OwnError(err error) error
 	// Shared reports whether several ranks of one process share a GPU, in the group, and Beside
 	// whether such ranks share this rank's.

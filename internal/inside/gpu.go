@@ -41,10 +41,10 @@ type Stream[S, E, B any] interface {
 	RecordAcross(event E) error
 	// WaitAcross has each launch wait for what the event marks then.
 	WaitAcross(event E) error
-	// Carry has every launch of the graph that the stream is capturing made through
-	// around: it gets the stream that the graph is launched on, which may itself
-	// capture, and queues the graph by calling its Launch. If late is set, the graph is not made when the
-	// capture ends, but at its first launch. The first call of an id counts;
+	// Carry has around make every launch of the graph that the stream is capturing. It gets the
+	// stream that the graph is launched on, which may itself capture, and queues the graph by
+	// calling its Launch. If late is set, the graph is not made when the capture ends, but at its
+	// first launch. The first call of an id counts;
 	// the functions of several ids are nested, the lowest outermost. It does nothing
 	// when the stream does not capture.
 	Carry(id uint64, late bool, around func(stream S, g GraphLaunch) error)
@@ -231,10 +231,10 @@ type LaunchGroup interface {
 	End()
 }
 
-// Still is a moment at which no work of a device could go on by itself: its streams were
-// idle, or waited for each other or for kernels, each thread of which waited in a wait of the
-// library, or for other threads of its block. Of two such moments with one Epoch, all of it
-// stood still in between.
+// Still is a moment at which no work of a device could go on by itself: its streams were idle,
+// or waited for each other or for kernels, and each thread of these kernels waited in a wait of
+// the library or for other threads of its block. Between two such moments with one Epoch all of
+// it stood still.
 type Still struct {
 	Rounds  uint64 // counts the moments. Each thread has looked for what it waits for since the one before
 	Epoch   uint64 // changes with all that begins or ends to wait

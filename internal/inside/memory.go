@@ -15,10 +15,10 @@ type Registry[R, M any] interface {
 	// JoinProcess has the registry, which is new, import from the registries of a process without
 	// a socket, and they from it.
 	JoinProcess(p *Process[R])
-	// ImportAt is Import at the address of a memory that was imported into an earlier registry
-	// for the same device, which is retired, or nil: where the driver can, and the allocation has
-	// the size that the earlier one had, the memory is mapped in its place, and all memories of
-	// that mapping are closed. Else it is mapped elsewhere. Kernels must not use the earlier memory
+	// ImportAt is Import at the address of an earlier memory, or at any if that is nil. The earlier
+	// memory is of a retired registry for the same device. If the driver can, and the allocation has
+	// the earlier one's size, the memory is mapped in its place, and all memories of the earlier
+	// mapping are closed. Otherwise it is mapped elsewhere. Kernels must not use the earlier memory
 	// any more.
 	ImportAt(ctx context.Context, data []byte, at M) (M, error)
 	// Retire ends the registry's part in the group: it stops the server and unregisters this

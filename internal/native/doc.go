@@ -1,13 +1,11 @@
-// Package native holds what C code of the library shares across packages, so that a
-// thread in C can serve a proxy's ring without coming back to Go, where a garbage
-// collection would stop it: the ring, the ranges that may be copied, the counts of
-// semaphores, and the operations that a transport offers. The headers are the
-// substance of the package. A package that includes one imports this package as
-// well.
+// Package native holds what C code of the library shares across packages: the ring,
+// the ranges that may be copied, the counts of semaphores, and the operations that a
+// transport offers. So a thread in C can serve a proxy's ring without coming back to
+// Go, where a garbage collection would stop it. The headers are the substance of the
+// package. A package that includes one imports this package as well.
 //
-// A thread in C never waits for Go. What it finds in use it leaves to Go, which
-// waits as always. Go waits for a thread in C only as long as that needs for one
-// trigger.
+// A thread in C never waits for Go. It leaves to Go what Go has in use. Go waits for
+// a thread in C only for as long as one trigger takes.
 //
 // The memory of all types here is allocated in C. It is freed once nothing in Go
 // refers to the type any more, so a caller that hands one to C keeps it.

@@ -43,9 +43,9 @@ func state(process int) byte {
 // maxChain bounds the processes that StoppedIn follows.
 const maxChain = 8
 
-// StoppedIn is Stopped for a process that may be a shell with the program that is meant:
-// while a process of one thread waits for the end of its only child, it is as stopped as
-// that. It returns the one that is stopped.
+// StoppedIn is Stopped for a process that may be a shell that runs the program. While a
+// process of one thread waits for the end of its only child, it counts as stopped if the
+// child is. which is the process that is stopped.
 func StoppedIn(process int) (which int, stopped bool) {
 	for range maxChain {
 		if Stopped(process) {

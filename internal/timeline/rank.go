@@ -42,8 +42,8 @@ type Rank struct {
 	HostDoes []native.Event `json:"-"` // by the host's clock
 }
 
-// Channel is what names a channel on both its ranks: the number of the collective call that
-// made it, and which of that call's channels between the two it is.
+// Channel names a channel on both its ranks: by the number of the collective call that made
+// it, and its number among that call's channels between the two ranks.
 type Channel struct {
 	Call  uint64
 	Index int

@@ -22,8 +22,8 @@ func (b *By) Error() string { return b.Err.Error() }
 // Unwrap returns what the news says.
 func (b *By) Unwrap() error { return b.Err }
 
-// Culprit returns the rank that is to blame for an error of the rank self: the peer that it
-// waited for or lost, or of which it had news, if err says so, and otherwise self.
+// Culprit returns the rank that is to blame for an error of the rank self. If err says that
+// self waited for a peer, lost it, or had news of it, that is the peer, and otherwise self.
 func Culprit(err error, self int) int {
 	var e *mscclgo.Error
 	for errors.As(err, &e) {

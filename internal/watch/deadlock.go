@@ -46,8 +46,8 @@ const (
 const stillRounds = 6
 
 // StillSince reports whether nothing of any rank has gone on between two looks at what all
-// ranks report, and whether that proves that nothing ever will: after the first look each
-// part has looked for what it waits for, and none of them had done anything since.
+// ranks report, and whether that proves that nothing ever will. It does if after the first look
+// each part has looked again for what it waits for, and no part has done anything since.
 func StillSince(before, now []Rank) (still, forever bool) {
 	forever = true
 	for i, r := range now {

@@ -74,8 +74,8 @@ func (f Fact) Culprit() int {
 // Peer returns the other rank that is to blame, as far as the one knows that tells the fact, or NoRank.
 func (f Fact) Peer() int { return other(f.Culprit(), f.Rank) }
 
-// Origin follows ranks that failed because of each other, from one to the last, and returns that. facts has a fact of each
-// rank that failed, or nil. A circle ends where it began.
+// Origin follows ranks that failed because of each other, from rank to the last, and returns the last. facts has a fact of
+// each rank that failed, or nil. A circle ends where it began.
 func Origin(rank int, facts []*Fact) int {
 	at := rank
 	for range facts {

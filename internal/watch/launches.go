@@ -68,9 +68,9 @@ func (l Launch) what() string {
 	return "kernel " + l.Kernel
 }
 
-// passed finds a rank that has ended the launch in which another waits for its signal: so that
-// never came, and the other waits came of it, also where a rank waits in another group. Without such
-// a signal it looks at waits in groups, for a launch whose grids explain one of them.
+// passed finds a rank that has ended the launch in which another waits for its signal. So the signal
+// never came, and other waits are consequences, also waits in other groups. Without such a signal it
+// looks at waits in groups, for a launch whose grids explain one of them.
 func (g *graph) passed() (Verdict, bool) {
 	by, missing, in := -1, Wait{}, Launch{}
 	for _, i := range g.reached {

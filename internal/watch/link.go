@@ -37,8 +37,8 @@ func link(ranks []Rank) (Verdict, bool) {
 		by, longest.Peer, round(longest.For), why)}, true
 }
 
-// quiet returns the verdict of a rank of another host, to which waits lead, of which nothing has been heard for
-// half the time after which it counts as silent: what is known of it is old. It reports whether there is one.
+// quiet returns the verdict on a rank of another host to which waits lead, if nothing has been heard of it for half
+// the time after which it counts as silent: what is known of it is old. It reports whether there is such a rank.
 func (g *graph) quiet() (Verdict, bool) {
 	worst := -1
 	for _, i := range g.reached {

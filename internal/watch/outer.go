@@ -159,8 +159,8 @@ func (g *graph) inGroup(v Verdict) Verdict {
 // told of them, with what calls have written before the text.
 const mostText = 3 << 10
 
-// Outsider returns a text, which may be cut, that tells of a culprit which is not of the group, by
-// its number in the outer group.
+// Outsider returns a text, perhaps cut, with the name of a culprit outside the group: its number in
+// the outer group.
 func Outsider(text string, number int) string {
 	if len(text) > mostText {
 		text = strings.ToValidUTF8(text[:mostText], "") + "..."

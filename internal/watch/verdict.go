@@ -386,8 +386,8 @@ func (g *graph) cycle() Verdict {
 		}
 		return Verdict{Culprit: culprit, Text: fmt.Sprintf("rank %s's kernel has waited%s for %s", g.name(rank), since(*w), g.ownText(rank))}
 	}
-	// A channel's signal that never came explains the barriers: the rank that should have
-	// sent it went on to a barrier, and the one that awaits it never gets there.
+	// A channel's signal that never came explains the barriers. The rank that should have sent
+	// it went on to a barrier, and the rank that awaits it never gets there.
 	by, missing := g.missing(Signal, g.onlyBarriers)
 	if by >= 0 {
 		g.overOuter = g.byOuter(missing, by)

@@ -80,8 +80,8 @@ func (c *config) check(args int) error {
 	return nil
 }
 
-// maxIters keeps the numbers of calls, which all sizes of a run share and oneshot's packets
-// have as flags, below 1<<32: beyond that they would be flags of packets that are still there.
+// maxIters keeps the numbers of calls, which all sizes of a run share, below 1<<32. They are flags
+// of oneshot's packets: beyond that they would repeat flags of packets that are still there.
 const maxIters = 100_000_000
 
 // sample is one rank's.

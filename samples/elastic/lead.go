@@ -30,8 +30,8 @@ type process struct {
 const settle = 2 * time.Second
 
 // lead opens the server and starts the ranks. Then it kills one, so many times, and another
-// takes its place: by turns one that is started later, without which the others go on
-// meanwhile, and a spare that has been waiting. In the end it tells all to stop.
+// takes its place: by turns a spare that has been waiting, and one that is started later. The
+// others go on meanwhile. In the end it tells all to stop.
 func lead(ctx context.Context, n, kills int, kind string, out io.Writer) error {
 	server, err := bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: n - 1, Max: n, Settle: settle})
 	if err != nil {

@@ -53,7 +53,7 @@ func main() {
 }
 
 // maxRounds keeps the flags of packets, which all sizes and kernels of a run share, below
-// 1<<32: beyond that they would be flags of packets that the inbox still holds.
+// 1<<32: beyond that they would repeat flags of packets in the inbox.
 const maxRounds = 1 << 24
 
 // check returns the error of flags and arguments that make no sense.

@@ -1,8 +1,7 @@
-// Testsummary reads the output of "go test -json" and prints a summary: a line for
-// each package, the output of failed tests, and at the end which tests were skipped and
-// which failed, each with the reason, the ten that took longest, and how many passed,
-// failed and were skipped. It exits with 1 if anything failed, or if no test of a package
-// was selected.
+// Testsummary reads the output of "go test -json" and prints a summary: a line for each
+// package, and the output of failed tests. At the end it lists the skipped and failed tests,
+// each with the reason, the ten slowest, and how many passed, failed and were skipped. It
+// exits with 1 if anything failed, or if no test of a package was selected.
 package main
 
 import (

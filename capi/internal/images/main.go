@@ -1,6 +1,6 @@
-// Images compiles for emulated devices what the Python package's wheel has images of: the kernels of
-// collectives among up to four ranks that reduce fp32, those by which bench checks them, and the sources
-// that are named.
+// Images compiles for emulated devices the images of the Python package's wheel: the kernels of
+// collectives among up to four ranks that reduce fp32, the kernels by which bench checks them, and the
+// named sources.
 //
 //	go run ./capi/internal/images FOLDER [SOURCE.cu...]
 package main

@@ -14,9 +14,9 @@ import (
 //
 // For an update length is the old value and total the new one; for an addition and an exchange
 // length is 8 and total the value; for a read both are how many bytes are read; for an answer op is
-// the read's, and offset that in what was read; for an acknowledgement op counts the operations that
-// are done. reason and the kind that was refused are 0 but in a refusal, which otherwise repeats the
-// frame that was refused. A withdrawal has a memory only, and other news nothing.
+// the read's, and offset the offset in what was read; for an acknowledgement op counts the operations
+// that are done. A refusal repeats the refused frame, with a reason and the refused kind; in other frames
+// these are 0. A withdrawal has a memory only, and other news nothing.
 const (
 	FrameWords   = 5
 	FrameSize    = 8 * FrameWords

@@ -1,7 +1,7 @@
-// Package message is what connections have in common whose operations are messages, which the
-// peer's transport does: what a rank has for all of them ([Rank]), the [Frame], the [Queue] with its
-// marks, what a frame does to memory ([Applier]), and how a connection ends ([End]). A transport is
-// the [Carrier] of a queue, and a [Half] that is told of the end.
+// Package message is what two transports have in common whose operations are messages to the peer's
+// transport: what a rank has for all connections ([Rank]), the [Frame], the [Queue] with its marks, what
+// a frame does to memory ([Applier]), and how a connection ends ([End]). A transport is the [Carrier] of
+// a queue, and a [Half] that is told of the end.
 package message
 
 import (
