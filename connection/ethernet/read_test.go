@@ -209,7 +209,7 @@ func TestReadIntoClosed(t *testing.T) {
 					testlink.Eventually(t, "a part of the answer is here", r.conn.d.rx.midFrame)
 				}
 				// What Close does, once it has waited long enough for the read.
-				testerr.Check(t, b.t.Withdraw(into))
+				testerr.Check(t, b.t.rank.Withdraw(into))
 				if before == 0 {
 					write(r.data[0], head)
 				}

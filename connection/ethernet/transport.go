@@ -69,8 +69,7 @@ type Options struct {
 // for a peer to dial.
 const shortShare = 4
 
-// Transport is one rank's end of all its connections over TCP, and a
-// [registeredmem.Registrar].
+// Transport is one rank's end of all its connections over TCP.
 type Transport struct {
 	rank     message.Rank
 	opts     Options
@@ -139,7 +138,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	if _, err := t.listen(); err != nil {
 		return nil, errors.Join(t.rank.Wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
 	}
-	if err := reg.Attach(t); err != nil {
+	if err := reg.Attach(&t.rank); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	t.rank.Watch()

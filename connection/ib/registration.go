@@ -165,14 +165,22 @@ func (t *Transport) closeAnchor() error {
 	return errors.Join(r.close(), r.buf.Close())
 }
 
-// Offer registers a memory of this rank with all devices. Host memory and memory of
+// registrar is the transport as package registeredmem sees it.
+type registrar struct{ t *Transport }
+
+func (r registrar) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
+
+func (r registrar) Offer(m *registeredmem.Memory) ([]byte, error) { return r.t.offer(m) }
+
+func (r registrar) Withdraw(m *registeredmem.Memory) error { return r.t.withdraw(m) }
+
+// offer registers a memory of this rank with all devices. Host memory and memory of
 // emulated devices is registered as memory of the process, a GPU's as a dma-buf, or if
-// that is not possible through the kernel module nvidia_peermem. Package registeredmem
-// calls it.
+// that is not possible through the kernel module nvidia_peermem.
 //
 // Errors: ErrUnsupported if the devices cannot access a GPU's memory; ErrSystem, with
 // the limit if there is too little locked memory.
-func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
+func (t *Transport) offer(m *registeredmem.Memory) ([]byte, error) {
 	op := fmt.Sprintf("ib: register %v", m)
 	if !t.begin() {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
@@ -192,9 +200,8 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	return k.encode(), nil
 }
 
-// Withdraw undoes Offer, and has the peers told, for which it does not wait. Package
-// registeredmem calls it.
-func (t *Transport) Withdraw(m *registeredmem.Memory) error {
+// withdraw undoes offer, and has the peers told, for which it does not wait.
+func (t *Transport) withdraw(m *registeredmem.Memory) error {
 	if !t.begin() {
 		return nil // Close unregisters it, or has
 	}

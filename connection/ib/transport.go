@@ -11,8 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Transport is one rank's devices and the memories that are registered with them. It
-// is a [registeredmem.Registrar].
+// Transport is one rank's devices and the memories that are registered with them.
 type Transport struct {
 	reg       *registeredmem.Registry
 	o         Options
@@ -85,7 +84,7 @@ func newTransport(reg *registeredmem.Registry, o Options, names []string) (*Tran
 	if t.o.QueuePairs == 0 {
 		t.o.QueuePairs = len(t.nics)
 	}
-	if err := reg.Attach(t); err != nil {
+	if err := reg.Attach(registrar{t}); err != nil {
 		return nil, errors.Join(err, t.closeNICs())
 	}
 	for _, n := range t.nics {
@@ -93,9 +92,6 @@ func newTransport(reg *registeredmem.Registry, o Options, names []string) (*Tran
 	}
 	return t, nil
 }
-
-// Transport returns InfiniBand.
-func (t *Transport) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
 
 // Close closes all endpoints and connections without waiting for what they have
 // queued, unregisters what is registered and closes the devices. It may be called

@@ -518,7 +518,7 @@ func TestReadIntoClosed(t *testing.T) {
 				release := b.hold()
 				defer release()
 				testerr.Check(t, errors.Join(ab.Read(into, 0, src, 0, size), ab.Read(next, 0, src, 0, size)))
-				gone := func() error { return a.t.Withdraw(into) } // as Close, once it has waited long enough for the read
+				gone := func() error { return a.t.rank.Withdraw(into) } // as Close, once it has waited long enough for the read
 				if what == "buffer" {
 					gone = into.Buffer().Close
 				}

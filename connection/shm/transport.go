@@ -38,8 +38,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Transport is one rank's end of all its connections through shared memory, and a
-// [registeredmem.Registrar].
+// Transport is one rank's end of all its connections through shared memory.
 type Transport struct {
 	rank   message.Rank
 	opts   Options
@@ -75,7 +74,7 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	if t.server, err = fdpass.Listen(t.key, t.rank.Timeout, t.rank.Log, t.serve); err != nil {
 		return nil, t.rank.Wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
 	}
-	if err := reg.Attach(t); err != nil {
+	if err := reg.Attach(&t.rank); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	t.rank.Watch()
@@ -91,14 +90,3 @@ func (t *Transport) Close() error { return t.rank.Close(t.server.Close) }
 func (t *Transport) String() string {
 	return fmt.Sprintf("shared memory by way of %s", t.server.Name())
 }
-
-// Transport returns SHM.
-func (t *Transport) Transport() registeredmem.Transports { return registeredmem.SHM }
-
-// Offer lets peers write to m. Package registeredmem calls it.
-func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) { return t.rank.Offer(m) }
-
-// Withdraw refuses whatever peers send for m from now on, waits for copies into
-// it that are under way, and has the peers told. None of that depends on the peers. Package
-// registeredmem calls it.
-func (t *Transport) Withdraw(m *registeredmem.Memory) error { return t.rank.Withdraw(m) }

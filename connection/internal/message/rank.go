@@ -148,6 +148,9 @@ func (r *Rank) Close(stop func() error) error {
 	return r.closeErr
 }
 
+// Transport returns the one transport that this is. Offer, Withdraw and it are for package registeredmem.
+func (r *Rank) Transport() registeredmem.Transports { return r.kind }
+
 // Offer lets peers write to m and read it.
 func (r *Rank) Offer(m *registeredmem.Memory) ([]byte, error) {
 	r.Mu.Lock()
@@ -159,7 +162,8 @@ func (r *Rank) Offer(m *registeredmem.Memory) ([]byte, error) {
 	return r.Instance[:], nil
 }
 
-// Withdraw refuses whatever peers send for m from now on. It waits for copies into it and out of it that are under
+// Withdraw refuses whatever peers send for m from now on, but for what this rank has read into it, which is
+// dropped. It waits for copies into it and out of it that are under
 // way, and has the peers told. None of that depends on the peers.
 func (r *Rank) Withdraw(m *registeredmem.Memory) error {
 	one := r.Targets.Remove(m.ID())
