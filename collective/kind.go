@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/inside"
+	"github.com/mscclgo/mscclgo/topology"
 )
 
 // Kind is one of the collectives. Data come in parts, all of one size: see
@@ -159,7 +160,7 @@ func (k Kind) String() string {
 }
 
 // Internal is for packages of this module.
-func (k Kind) Internal() inside.Kind { return kindInside{k} }
+func (k Kind) Internal() inside.Kind[topology.Path] { return kindInside{k} }
 
 type kindInside struct{ Kind }
 

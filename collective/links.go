@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -16,7 +17,7 @@ import (
 type linkMessage struct {
 	link         string `wire:"16"` // see [Runner.Link]
 	lines, known bool
-	fabric       topology.Fabric
+	fabric       fabric
 }
 
 // and returns what is true of both: of a fabric known to both, with the numbers of ranks of m, the farther path and the
@@ -67,9 +68,12 @@ func (r *Runner) ownLinks(ctx context.Context) (m linkMessage, err error) {
 	return m, nil
 }
 
+// fabric is what joins the ranks of a group.
+type fabric = inside.Fabric[topology.Path]
+
 // fabricAmong returns what joins the ranks of a communicator, as this rank's machine
 // has it. It is not known if the machine does not have all GPUs, or they are shared.
-func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids []string) (f topology.Fabric, known bool) {
+func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids []string) (f fabric, known bool) {
 	var gpus []topology.GPU
 	for _, rank := range comm.HostRanks() {
 		g, found := machine.GPU(uuid(ids[rank]))
@@ -83,7 +87,7 @@ func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids
 		// A RoCE card's interfaces are NICs of their own, and a device of InfiniBand may be named, though Ethernet is faster.
 		return way == registeredmem.Ethernet && topology.RDMA(n) || way == registeredmem.InfiniBand && n.Kind == topology.Ethernet
 	})
-	f, err := onlyWith(&rest, gpus).Fabric(len(comm.Hosts()))
+	f, err := onlyWith(&rest, gpus).Internal().Fabric(len(comm.Hosts()))
 	f.Ranks = comm.Size()
 	return f, err == nil
 }
@@ -108,9 +112,9 @@ func onlyWith(machine *topology.Machine, gpus []topology.GPU) *topology.Machine 
 	only := *machine
 	only.GPUs, only.NICs = gpus, nil
 	serves := map[string]bool{}
-	for _, s := range machine.Serving() {
+	for _, s := range machine.Internal().Serving() {
 		if slices.ContainsFunc(gpus, func(g topology.GPU) bool { return g.UUID == machine.GPUs[s.GPU].UUID }) {
-			serves[s.Name] = true
+			serves[s.Near.Name] = true
 		}
 	}
 	for _, n := range machine.NICs {
@@ -156,7 +160,7 @@ func linked(comm *communicator.Communicator, machine *topology.Machine, ids []st
 			continue
 		}
 		peer, found := machine.GPU(id)
-		links, known := own.LinksTo(peer)
+		links, known := machine.Internal().LinksTo(own, peer)
 		if found && known && links == 0 || !comm.Device().CanUpdate(id) {
 			return false
 		}

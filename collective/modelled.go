@@ -62,12 +62,12 @@ func bound(text string, none float64) float64 {
 
 // linkRules are the rules for ranks that a fabric joins.
 type linkRules struct {
-	fabric topology.Fabric
+	fabric fabric
 	rules  []modelledRule // at most one of each kind
 }
 
 // rulesFor returns the rules for a fabric, or nil for one that is nil or has no ranks.
-func rulesFor(f *topology.Fabric) *linkRules {
+func rulesFor(f *fabric) *linkRules {
 	if f == nil || f.Ranks < 1 || f.Hosts < 1 {
 		return nil
 	}
@@ -117,12 +117,11 @@ func (l *linkRules) choose(k Kind, bytes uint64) []string {
 	return nil
 }
 
-// ByModel returns the algorithms that the model of time chooses for a collective of so many bytes, as
-// [Kind.Parts] counts them, among the ranks of a fabric. The first that can be done counts. It has the
-// least predicted time or less than a tenth more, and the algorithms behind it are for larger sizes.
-func ByModel(f topology.Fabric, k Kind, bytes uint64) []string { return rulesFor(&f).choose(k, bytes) }
+func (k kindInside) ByModel(f fabric, bytes uint64) []string {
+	return rulesFor(&f).choose(k.Kind, bytes)
+}
 
-// choices returns the choices of [ByModel] with a grid, none where the links are unknown. What goes by port
+// choices returns the choices of ByModel with a grid, none where the links are unknown. What goes by port
 // channels has few blocks, but where its blocks share their channels. Blocks have as many threads as the grid's,
 // or as the kernel's can have.
 func (l *linkRules) choices(k Kind, bytes uint64, grid Choice) (all []Choice) {

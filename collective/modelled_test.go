@@ -20,13 +20,13 @@ func machineFile(t testing.TB, name string) *topology.Machine {
 }
 
 // fabricOf returns what joins ranks on the first GPUs of a machine, or on all.
-func fabricOf(t testing.TB, name string, gpus, hosts int) topology.Fabric {
+func fabricOf(t testing.TB, name string, gpus, hosts int) fabric {
 	t.Helper()
 	m := machineFile(t, name)
 	if gpus > 0 {
 		m.GPUs = m.GPUs[:gpus]
 	}
-	return testerr.Must(m.Fabric(hosts))(t)
+	return testerr.Must(m.Internal().Fabric(hosts))(t)
 }
 
 // TestModelledRules finds that all rules can be read, and that the last algorithm of each is for any size.
@@ -55,16 +55,16 @@ func TestModelledRules(t *testing.T) {
 
 // TestByModel has links of which nothing is known, and links that carry nothing.
 func TestByModel(t *testing.T) {
-	for _, f := range []topology.Fabric{{}, {Ranks: 2}} {
-		if names := ByModel(f, AllReduce, 1024); names != nil {
+	for _, f := range []fabric{{}, {Ranks: 2}} {
+		if names := AllReduce.Internal().ByModel(f, 1024); names != nil {
 			t.Errorf("%+v: %v", f, names)
 		}
 	}
 	for _, kind := range Kinds() {
-		if names := ByModel(topology.Fabric{Ranks: 2, Hosts: 1}, kind, 1024); len(names) == 0 {
+		if names := kind.Internal().ByModel(fabric{Ranks: 2, Hosts: 1}, 1024); len(names) == 0 {
 			t.Errorf("no rule for %v over links that carry nothing", kind)
 		}
-		if names := ByModel(topology.Fabric{Ranks: 1, Hosts: 1, All: math.Inf(1), Next: math.Inf(1)}, kind, 1<<40); len(names) == 0 {
+		if names := kind.Internal().ByModel(fabric{Ranks: 1, Hosts: 1, All: math.Inf(1), Next: math.Inf(1)}, 1<<40); len(names) == 0 {
 			t.Errorf("no rule for %v on one rank", kind)
 		}
 	}
@@ -73,7 +73,7 @@ func TestByModel(t *testing.T) {
 // TestModelThreads has choices by the model with more threads than blocks of some kernels can have.
 func TestModelThreads(t *testing.T) {
 	grids := map[int]int{}
-	for _, f := range []topology.Fabric{fabricOf(t, "switches", 4, 1), fabricOf(t, "sockets", 0, 2)} {
+	for _, f := range []fabric{fabricOf(t, "switches", 4, 1), fabricOf(t, "sockets", 0, 2)} {
 		for _, kind := range Kinds() {
 			for shift := range 32 {
 				all := rulesFor(&f).choices(kind, 1<<shift, Choice{byModel, 32, 1024})
@@ -106,7 +106,7 @@ func TestOnlyWith(t *testing.T) {
 	if only.GPUs[0].Index != 7 || only.GPUs[1].Index != 2 || len(m.GPUs) != 8 || len(m.NICs) != 4 {
 		t.Errorf("GPUs %+v of %d", only.GPUs, len(m.GPUs))
 	}
-	if served := only.Serving(); served[0].Sharing != 1 || served[0].Name != "mlx5_3" {
+	if served := only.Internal().Serving(); served[0].Sharing != 1 || served[0].Near.Name != "mlx5_3" {
 		t.Errorf("%+v", served)
 	}
 }

@@ -25,7 +25,7 @@ type Tuning struct {
 }
 
 // byModel is what a rule has in the place of an algorithm to leave it to the model of time's
-// choices (see [ByModel]), with the rule's grid. Where the machine's links are unknown the rule is
+// choices (see ByModel of inside.Kind), with the rule's grid. Where the machine's links are unknown the rule is
 // passed over.
 const byModel = "model"
 

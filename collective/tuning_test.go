@@ -16,7 +16,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
-	"github.com/mscclgo/mscclgo/topology"
 )
 
 // TestDefaultTuning finds a choice for every collective, size and number of
@@ -177,7 +176,7 @@ func TestModelChooses(t *testing.T) {
 // TestFabricIsAgreed has the ranks combine what each knows.
 func TestFabricIsAgreed(t *testing.T) {
 	a, b := fabricOf(t, "switches", 0, 2), fabricOf(t, "sockets", 0, 2)
-	knows := func(f topology.Fabric) linkMessage { return linkMessage{emulatedLink, true, true, f} }
+	knows := func(f fabric) linkMessage { return linkMessage{emulatedLink, true, true, f} }
 	both := knows(a).and(knows(b))
 	testcmp.Equal(t, "what the two agree on", both, knows(b).and(knows(a)))
 	if one := both.fabric; one.Path != b.Path || one.All != min(a.All, b.All) || one.Net != min(a.Net, b.Net) || one.Ranks != a.Ranks {

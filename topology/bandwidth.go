@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,10 +37,10 @@ func laneBandwidth(gigatransfers float64) float64 {
 // bandwidth returns the bandwidth of the device's own link, or of the link of a bridge; 0 if unknown.
 func (d device) bandwidth() float64 { return float64(d.lanes) * laneBandwidth(d.gigatransfers) }
 
-// Bandwidth returns what an active link carries, by NVIDIA's data sheets: 20 GB/s each way
+// bandwidth returns what an active link carries, by NVIDIA's data sheets: 20 GB/s each way
 // in version 1 (P100), 25 in versions 2 to 4 (V100, A100, H100), and 50 in version 5 (B200).
 // It is 25 where the version is unknown, and 0 for a link that is down.
-func (l Link) Bandwidth() float64 {
+func (l Link) bandwidth() float64 {
 	switch {
 	case !l.Active:
 		return 0
@@ -68,14 +67,8 @@ func (n NIC) Bandwidth() float64 {
 	return rate
 }
 
-// Hop is a part of a path, in one direction, that other paths may share.
-type Hop struct {
-	Name      string  // of the link and the direction
-	Bandwidth float64 // GB/s
-}
-
 // narrowest returns the bandwidth of a path.
-func narrowest(hops []Hop) float64 {
+func narrowest(hops []hop) float64 {
 	least := 0.0
 	for i, h := range hops {
 		if i == 0 || h.Bandwidth < least {
@@ -85,55 +78,9 @@ func narrowest(hops []Hop) float64 {
 	return least
 }
 
-// Share returns what each of several flows carries, in GB/s, if all flow at once. Flows divide a
-// part that they share equally. If another part leaves a flow less, the others divide the rest.
-// A flow without parts is infinite.
-func Share(flows [][]Hop) []float64 {
-	whole, left, uses := map[string]float64{}, map[string]float64{}, map[string]int{}
-	widths, grows := make([]float64, len(flows)), make([]bool, len(flows))
-	for i, flow := range flows {
-		for _, h := range flow {
-			whole[h.Name], left[h.Name] = h.Bandwidth, h.Bandwidth
-			uses[h.Name]++
-		}
-		if grows[i] = len(flow) > 0; !grows[i] {
-			widths[i] = math.Inf(1)
-		}
-	}
-	for slices.Contains(grows, true) {
-		more := math.Inf(1)
-		for name, n := range uses {
-			if n > 0 {
-				more = min(more, left[name]/float64(n))
-			}
-		}
-		for name, n := range uses {
-			if left[name] -= more * float64(n); left[name] < 1e-9*whole[name] { // but for rounding
-				left[name] = 0
-			}
-		}
-		for i, flow := range flows {
-			if !grows[i] {
-				continue
-			}
-			widths[i] += more
-			grows[i] = !slices.ContainsFunc(flow, func(h Hop) bool { return left[h.Name] == 0 })
-		}
-		clear(uses)
-		for i, flow := range flows {
-			for _, h := range flow {
-				if grows[i] {
-					uses[h.Name]++
-				}
-			}
-		}
-	}
-	return widths
-}
-
 // hops returns the path from one device to another, by NVLink if that connects the two. It is
 // empty from a device to itself.
-func (m *Machine) hops(from, to string) []Hop {
+func (m *Machine) hops(from, to string) []hop {
 	if from == to && from != "" {
 		return nil
 	}
@@ -141,22 +88,20 @@ func (m *Machine) hops(from, to string) []Hop {
 	links, switched, _ := a.linksTo(b)
 	switch {
 	case links > 0 && switched:
-		return []Hop{{from + " to switches", switchBandwidth(a)}, {to + " from switches", switchBandwidth(b)}}
+		return []hop{{Name: from + " to switches", Bandwidth: switchBandwidth(a)}, {Name: to + " from switches", Bandwidth: switchBandwidth(b)}}
 	case links > 0:
-		return []Hop{{from + " to " + to, max(a.bandwidthTo(to), b.bandwidthTo(from))}}
+		return []hop{{Name: from + " to " + to, Bandwidth: max(a.bandwidthTo(to), b.bandwidthTo(from))}}
 	}
 	return m.pciHops(from, to)
 }
 
-// Hops returns the path from one GPU to another, by their indexes, by NVLink if that connects the two. It is
-// empty from a GPU to itself.
-func (m *Machine) Hops(from, to int) []Hop {
+func (m machineInside) Hops(from, to int) []hop {
 	return own(m.hops(m.GPUs[from].PCIBusID, m.GPUs[to].PCIBusID), gpuName(from), gpuName(to))
 }
 
 // own names the links of devices without an address in a path, which else seem to be one and
 // the same.
-func own(path []Hop, from, to string) []Hop {
+func own(path []hop, from, to string) []hop {
 	for i, h := range path {
 		switch h.Name {
 		case " up":
@@ -185,7 +130,7 @@ func (m *Machine) gpuAt(id string) GPU {
 func switchBandwidth(g GPU) (sum float64) {
 	for _, l := range g.NVLinks {
 		if l.Peer == PeerSwitch {
-			sum += l.Bandwidth()
+			sum += l.bandwidth()
 		}
 	}
 	return sum
@@ -195,7 +140,7 @@ func switchBandwidth(g GPU) (sum float64) {
 func (g GPU) bandwidthTo(id string) (sum float64) {
 	for _, l := range g.NVLinks {
 		if l.Peer == PeerGPU && l.PeerPCI == id {
-			sum += l.Bandwidth()
+			sum += l.bandwidth()
 		}
 	}
 	return sum
@@ -203,13 +148,13 @@ func (g GPU) bandwidthTo(id string) (sum float64) {
 
 // pciHops returns the path over PCIe. Of a switch, the links of its ports and of the device
 // below are counted; the two ends of a link may both report its speed, and the slower counts.
-func (m *Machine) pciHops(from, to string) []Hop {
+func (m *Machine) pciHops(from, to string) []hop {
 	a, b := m.devices[from], m.devices[to]
 	common := 0
 	for common < min(len(a.path), len(b.path)) && a.path[common] == b.path[common] {
 		common++
 	}
-	var hops []Hop
+	var hops []hop
 	for _, end := range []struct {
 		id, direction string
 		path          []string
@@ -224,12 +169,12 @@ func (m *Machine) pciHops(from, to string) []Hop {
 				bandwidth = unknownPCIe
 			}
 			if bandwidth > 0 {
-				hops = append(hops, Hop{id + end.direction, bandwidth})
+				hops = append(hops, hop{Name: id + end.direction, Bandwidth: bandwidth})
 			}
 		}
 	}
 	if m.path(from, to) == PathSYS {
-		hops = append(hops, Hop{"node " + number(a.node) + " to " + number(b.node), betweenSockets})
+		hops = append(hops, hop{Name: "node " + number(a.node) + " to " + number(b.node), Bandwidth: betweenSockets})
 	}
 	return hops
 }

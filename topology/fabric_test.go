@@ -13,11 +13,11 @@ import (
 // TestWrongFabrics asks for links of no hosts, and of too many.
 func TestWrongFabrics(t *testing.T) {
 	m := &Machine{GPUs: make([]GPU, 8)}
-	for name, f := range map[string]func() (Fabric, error){
-		"no hosts":       func() (Fabric, error) { return m.Fabric(0) },
-		"too many ranks": func() (Fabric, error) { return m.Fabric(math.MaxInt/8 + 1) },
+	for name, f := range map[string]func() (fabric, error){
+		"no hosts":       func() (fabric, error) { return m.Internal().Fabric(0) },
+		"too many ranks": func() (fabric, error) { return m.Internal().Fabric(math.MaxInt/8 + 1) },
 	} {
-		if f, err := f(); !errors.Is(err, mscclgo.ErrInvalid) || f != (Fabric{}) {
+		if f, err := f(); !errors.Is(err, mscclgo.ErrInvalid) || f != (fabric{}) {
 			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
@@ -26,7 +26,7 @@ func TestWrongFabrics(t *testing.T) {
 // TestFabricOfTwoNICs has GPUs that have two NICs each, of 25 GB/s, and some that share one.
 func TestFabricOfTwoNICs(t *testing.T) {
 	for name, want := range map[string][2]float64{"cards": {50, 50}, "sockets": {25, 12.5}, "bridges": {12.5, 3.125}} {
-		if f, err := machineFrom(t, name).Fabric(2); err != nil || f.NIC != want[0] || f.Net != want[1] || !f.RDMA {
+		if f, err := machineFrom(t, name).Internal().Fabric(2); err != nil || f.NIC != want[0] || f.Net != want[1] || !f.RDMA {
 			t.Errorf("%s: a rank alone has %v GB/s, with all %v; not %v", name, f.NIC, f.Net, want)
 		}
 	}
@@ -53,7 +53,7 @@ func TestSharedNIC(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := m.Fabric(2)
+		f, err := m.Internal().Fabric(2)
 		if err != nil || math.Abs(f.Net-want) > 0.01 {
 			t.Errorf("a rank sends %v GB/s beside the other, %v; want %v", f.Net, err, want)
 		}

@@ -219,8 +219,8 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		if len(m.GPUs)+len(m.NICs) < 12 {
-			m.Fabric(1)
-			m.Fabric(2)
+			m.Internal().Fabric(1)
+			m.Internal().Fabric(2)
 		}
 		roundTrip(t, m)
 	})

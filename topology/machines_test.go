@@ -75,13 +75,13 @@ func TestKindsAndBandwidths(t *testing.T) {
 		{"cloud", "ens5", 2, 4, PathPHB, 1.25},
 		{"cards", "mlx5_4", 2, 1, PathPIX, 25},
 	} {
-		served := machineFrom(t, c.machine).Serving()
-		first := slices.IndexFunc(served, func(s Served) bool { return s.GPU == c.gpu })
-		if s := served[first]; s.Name != c.nic || s.Sharing != c.sharing || s.Path != c.kind || s.Bandwidth != c.bandwidth {
-			t.Errorf("%s: GPU %d has %s, %v, %v GB/s, shared by %d", c.machine, c.gpu, s.Name, s.Path, s.Bandwidth, s.Sharing)
+		served := machineFrom(t, c.machine).Internal().Serving()
+		first := slices.IndexFunc(served, func(s servedGPU) bool { return s.GPU == c.gpu })
+		if s := served[first]; s.Near.Name != c.nic || s.Sharing != c.sharing || s.Near.Path != c.kind || s.Near.Bandwidth != c.bandwidth {
+			t.Errorf("%s: GPU %d has %s, %v, %v GB/s, shared by %d", c.machine, c.gpu, s.Near.Name, s.Near.Path, s.Near.Bandwidth, s.Sharing)
 		}
 	}
-	if served := machineFrom(t, "laptop").Serving(); len(served) != 0 {
+	if served := machineFrom(t, "laptop").Internal().Serving(); len(served) != 0 {
 		t.Errorf("a laptop's GPUs have the NICs %v", served)
 	}
 }

@@ -157,11 +157,11 @@ func (m *Machine) LinkBetween(a, b string) (Route, error) {
 	if err != nil {
 		return Route{}, err
 	}
-	return m.Route(idA, idB), nil
+	return m.route(idA, idB), nil
 }
 
-// Route is [Machine.LinkBetween] for bus IDs as sysfs writes them. Without such a device the path is PathUnknown.
-func (m *Machine) Route(a, b string) Route {
+// route is [Machine.LinkBetween] for bus IDs as sysfs writes them. Without such a device the path is PathUnknown.
+func (m *Machine) route(a, b string) Route {
 	r := Route{Path: m.path(a, b)}
 	if a == b {
 		return r
@@ -169,14 +169,6 @@ func (m *Machine) Route(a, b string) Route {
 	r.NVLinks, r.Switched, _ = m.gpuAt(a).linksTo(m.gpuAt(b))
 	r.Bandwidth = narrowest(m.hops(a, b))
 	return r
-}
-
-// LinksTo returns the number of active NVLinks between two GPUs, directly or through
-// switches, as [Machine.LinkBetween] does. known is false if NVML does not report the other
-// end of a link of g, as in virtual machines: there may be more links then.
-func (g GPU) LinksTo(other GPU) (links int, known bool) {
-	links, _, known = g.linksTo(other)
-	return links, known
 }
 
 func (g GPU) linksTo(other GPU) (links int, switched, known bool) {

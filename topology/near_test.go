@@ -196,7 +196,7 @@ func TestLinksTo(t *testing.T) {
 		"a GPU that NVML has not": {gpu("a", to("b")), GPU{}, 0, true},
 		"none":                    {gpu("a", down), gpu("b"), 0, true},
 	} {
-		if links, known := c.a.LinksTo(c.b); links != c.links || known != c.known {
+		if links, known := (machineInside{}).LinksTo(c.a, c.b); links != c.links || known != c.known {
 			t.Errorf("%s: %d links, known: %v; want %d, %v", what, links, known, c.links, c.known)
 		}
 	}

@@ -85,18 +85,18 @@ func TestSecondNIC(t *testing.T) {
 	} {
 		m := handMade(c.gpus, c.nics)
 		var got []string
-		var served []Served
+		var served []servedGPU
 		for i, g := range m.GPUs {
 			near := m.NICsFor(g.PCIBusID, m.network())
 			got = append(got, namesOf(near))
 			for _, n := range near {
-				served = append(served, Served{GPU: i, NearNIC: n, Sharing: 1})
+				served = append(served, servedGPU{GPU: i, Near: n, Sharing: 1})
 			}
 		}
 		testcmp.Equal(t, c.name, strings.Join(got, ", "), c.want)
-		for i, s := range m.Serving() {
-			if s.GPU != served[i].GPU || s.Name != served[i].Name {
-				t.Errorf("%s: GPU %d is said to have %s", c.name, s.GPU, s.Name)
+		for i, s := range m.Internal().Serving() {
+			if s.GPU != served[i].GPU || s.Near.Name != served[i].Near.Name {
+				t.Errorf("%s: GPU %d is said to have %s", c.name, s.GPU, s.Near.Name)
 			}
 		}
 	}
@@ -107,8 +107,8 @@ func TestSecondNIC(t *testing.T) {
 func TestSecondAdds(t *testing.T) {
 	at := place{0, 0, 0}
 	nics := []nicAt{{"a", at, RoCE, 400, false}, {"b", at, RoCE, 400, false}}
-	served := handMade([]place{at}, nics).Serving()
-	if len(served) != 2 || served[0].Bandwidth != 50 || served[1].Bandwidth < 13 || served[1].Bandwidth > 13.1 {
+	served := handMade([]place{at}, nics).Internal().Serving()
+	if len(served) != 2 || served[0].Near.Bandwidth != 50 || served[1].Near.Bandwidth < 13 || served[1].Near.Bandwidth > 13.1 {
 		t.Errorf("it has %+v", served)
 	}
 	// Of three the one with the most is taken: the one that is not below the first one's bridge.

@@ -3,6 +3,8 @@ package topology
 import (
 	"cmp"
 	"slices"
+
+	"github.com/mscclgo/mscclgo/internal/inside"
 )
 
 // RDMA reports whether a NIC is an InfiniBand or RoCE device with a port that is up, which
@@ -127,20 +129,7 @@ func (m *Machine) fastest(of func(NIC) bool) (most float64) {
 	return most
 }
 
-// Served is a GPU with a NIC that serves it. Of a second NIC, Bandwidth is what it adds to
-// the first.
-type Served struct {
-	GPU int // as an index of Machine.GPUs
-	NearNIC
-	Sharing int // how many GPUs the NIC serves
-	// Together is what the GPU sends by the NIC where all GPUs send by theirs at once, in GB/s:
-	// they share NICs, and the links of switches and between sockets.
-	Together float64
-}
-
-// Serving returns the NICs of each GPU, by [Machine.NICsFor]: of the NICs for RDMA, or of the Ethernet
-// devices if there are none or [TCPIsFaster]. A GPU's second NIC follows its first. It is empty if no NIC is up.
-func (m *Machine) Serving() (all []Served) {
+func (m machineInside) Serving() (all []servedGPU) {
 	assigned := m.assign(m.network())
 	sharing := make([]int, len(m.NICs))
 	for _, nics := range assigned {
@@ -155,27 +144,25 @@ func (m *Machine) Serving() (all []Served) {
 			if i > 0 {
 				near.Bandwidth = m.adds(id, m.NICs[nics[0]], m.NICs[nic])
 			}
-			all = append(all, Served{gpu, near, sharing[nic], 0})
+			all = append(all, servedGPU{GPU: gpu, Near: near, Sharing: sharing[nic]})
 		}
 	}
-	flows := make([][]Hop, len(all))
+	flows := make([][]hop, len(all))
 	for i, s := range all {
 		flows[i] = m.ToNIC(s)
 	}
-	for i, width := range Share(flows) {
+	for i, width := range inside.Share(flows) {
 		all[i].Together = width
 	}
 	return all
 }
 
-// ToNIC returns the path from a GPU to the network by a NIC that serves it.
-func (m *Machine) ToNIC(s Served) []Hop {
-	path := own(m.hops(m.GPUs[s.GPU].PCIBusID, s.PCIBusID), gpuName(s.GPU), s.Name)
-	return append(path, Hop{s.Name + " to network", s.NIC.Bandwidth()})
+func (m machineInside) ToNIC(s servedGPU) []hop {
+	path := own(m.hops(m.GPUs[s.GPU].PCIBusID, s.Near.PCIBusID), gpuName(s.GPU), s.Near.Name)
+	return append(path, hop{Name: s.Near.Name + " to network", Bandwidth: s.Near.NIC.Bandwidth()})
 }
 
-// FromNIC returns the path from the network to a GPU by a NIC that serves it.
-func (m *Machine) FromNIC(s Served) []Hop {
-	path := own(m.hops(s.PCIBusID, m.GPUs[s.GPU].PCIBusID), s.Name, gpuName(s.GPU))
-	return append(path, Hop{s.Name + " from network", s.NIC.Bandwidth()})
+func (m machineInside) FromNIC(s servedGPU) []hop {
+	path := own(m.hops(s.Near.PCIBusID, m.GPUs[s.GPU].PCIBusID), s.Near.Name, gpuName(s.GPU))
+	return append(path, hop{Name: s.Near.Name + " from network", Bandwidth: s.Near.NIC.Bandwidth()})
 }

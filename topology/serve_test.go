@@ -61,14 +61,14 @@ func TestNICsFor(t *testing.T) {
 			t.Errorf("%q has %q, not %q", c.id, got, c.want)
 		}
 	}
-	if !slices.ContainsFunc(m.Serving(), func(s Served) bool { return s.Name == "b" && s.Sharing == 2 }) {
-		t.Errorf("%+v", m.Serving())
+	if !slices.ContainsFunc(m.Internal().Serving(), func(s servedGPU) bool { return s.Near.Name == "b" && s.Sharing == 2 }) {
+		t.Errorf("%+v", m.Internal().Serving())
 	}
 	// Where Ethernet is faster, by rates that are known, it serves all.
 	for rate, want := range map[float64]bool{10: true, 0: false} {
 		m.NICs[0].Ports, m.NICs[2].Ports = up(rate), up(10)
-		all := m.Serving()
-		ethernet := !slices.ContainsFunc(all, func(s Served) bool { return s.Name != "eth0" })
+		all := m.Internal().Serving()
+		ethernet := !slices.ContainsFunc(all, func(s servedGPU) bool { return s.Near.Name != "eth0" })
 		if len(all) < len(m.GPUs) || ethernet != want {
 			t.Errorf("beside RDMA at %g Gbit/s they are served by %+v", rate, all)
 		}
@@ -135,9 +135,9 @@ func TestSendingTogether(t *testing.T) {
 		"the link between sockets":               {machine(root(0), root(1), 4, 100), 12.5, betweenSockets / 4},
 		"nothing":                                {machine(root(0), root(0), 4, 100), 12.5, 12.5},
 	} {
-		for _, s := range c.m.Serving() {
-			if math.Abs(s.Bandwidth-c.alone) > 0.01 || math.Abs(s.Together-c.want) > 0.01 {
-				t.Errorf("%s is shared: GPU %d sends %v GB/s alone, %v with the others; want %v, %v", what, s.GPU, s.Bandwidth, s.Together, c.alone, c.want)
+		for _, s := range c.m.Internal().Serving() {
+			if math.Abs(s.Near.Bandwidth-c.alone) > 0.01 || math.Abs(s.Together-c.want) > 0.01 {
+				t.Errorf("%s is shared: GPU %d sends %v GB/s alone, %v with the others; want %v, %v", what, s.GPU, s.Near.Bandwidth, s.Together, c.alone, c.want)
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func TestWithoutAddresses(t *testing.T) {
 		m.GPUs = append(m.GPUs, GPU{Index: i, NUMANode: Unknown})
 		m.NICs = append(m.NICs, NIC{Name: "n" + strconv.Itoa(i), Kind: RoCE, NUMANode: Unknown, Ports: []Port{{Number: 1, Active: true, Gbps: 400}}})
 	}
-	for _, s := range m.Serving() {
+	for _, s := range m.Internal().Serving() {
 		if s.Sharing != 1 || s.Together != unknownPCIe {
 			t.Errorf("GPU %d: %+v", s.GPU, s)
 		}

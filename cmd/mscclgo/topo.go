@@ -204,8 +204,8 @@ func (f *topoFlags) printJSON(w io.Writer, m *topology.Machine) error {
 			out.Rings = append(out.Rings, one)
 		}
 	}
-	for _, s := range m.Serving() {
-		out.NICs = append(out.NICs, served{m.GPUs[s.GPU].Index, s.Name, s.Path.String(), s.Bandwidth, s.Sharing})
+	for _, s := range m.Internal().Serving() {
+		out.NICs = append(out.NICs, served{m.GPUs[s.GPU].Index, s.Near.Name, s.Near.Path.String(), s.Near.Bandwidth, s.Sharing})
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

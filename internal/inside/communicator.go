@@ -73,8 +73,12 @@ type Runner[C any] interface {
 	Fits(c C) error
 }
 
-// Kind is the inside of a collective.Kind.
-type Kind interface {
+// Kind is the inside of a collective.Kind. P is topology.Path.
+type Kind[P any] interface {
+	// ByModel returns the algorithms that the model of time chooses for a collective of so many bytes, as
+	// Kind.Parts counts them, among the ranks of a fabric. The first that can be done counts. It has the
+	// least predicted time or less than a tenth more, and the algorithms behind it are for larger sizes.
+	ByModel(f Fabric[P], bytes uint64) []string
 	// ByHost reports whether an algorithm moves data through the host, which takes
 	// channels for each pair of buffers.
 	ByHost(algorithm string) bool

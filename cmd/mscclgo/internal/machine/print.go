@@ -75,7 +75,7 @@ func printPaths(b *strings.Builder, m *topology.Machine) {
 		}
 	}
 	for _, n := range m.NICs {
-		if m.Route(n.PCIBusID, n.PCIBusID).Path == topology.PathSelf {
+		if m.Internal().Route(n.PCIBusID, n.PCIBusID).Path == topology.PathSelf {
 			names, ids = append(names, n.Name), append(ids, n.PCIBusID)
 		}
 	}
@@ -90,7 +90,7 @@ func printPaths(b *strings.Builder, m *topology.Machine) {
 		for i, a := range ids {
 			row := []string{names[i]}
 			for _, to := range ids {
-				row = append(row, one.text(m.Route(a, to)))
+				row = append(row, one.text(m.Internal().Route(a, to)))
 			}
 			rows = append(rows, row)
 		}
@@ -119,10 +119,10 @@ func RingsText(m *topology.Machine, hosts int) (string, error) {
 		}
 		show.Table(&b, rows, 0)
 	}
-	if served := m.Serving(); len(served) > 0 {
+	if served := m.Internal().Serving(); len(served) > 0 {
 		rows := [][]string{{"\nGPU", "NIC", "path", "GB/s", "shared by"}}
 		for _, s := range served {
-			rows = append(rows, []string{strconv.Itoa(m.GPUs[s.GPU].Index), s.Name, s.Path.String(), bandwidth(s.Bandwidth), strconv.Itoa(s.Sharing)})
+			rows = append(rows, []string{strconv.Itoa(m.GPUs[s.GPU].Index), s.Near.Name, s.Near.Path.String(), bandwidth(s.Near.Bandwidth), strconv.Itoa(s.Sharing)})
 		}
 		show.Table(&b, rows, 0)
 	}

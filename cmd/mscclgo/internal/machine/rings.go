@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -61,7 +62,7 @@ func Rings(m *topology.Machine, hosts int) ([]Ring, error) {
 	if hosts == 1 {
 		return rings, nil
 	}
-	served := m.Serving()
+	served := m.Internal().Serving()
 	if len(served) == 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%d hosts are connected by NICs, and none of the machine's %d is up", hosts, len(m.NICs))
 	}
@@ -99,8 +100,8 @@ func newSearch(m *topology.Machine) *search {
 			if i == j {
 				continue
 			}
-			e := edge{path: m.Route(a.PCIBusID, b.PCIBusID).Kind()}
-			for _, h := range m.Hops(i, j) {
+			e := edge{path: m.Internal().Route(a.PCIBusID, b.PCIBusID).Kind()}
+			for _, h := range m.Internal().Hops(i, j) {
 				at, known := index[h.Name]
 				if !known {
 					at = len(s.left)
@@ -224,30 +225,33 @@ func (s *search) use(e edge, n int) {
 	}
 }
 
+// servedGPU is a GPU with a NIC that serves it.
+type servedGPU = inside.Served[topology.NearNIC]
+
 // acrossHosts returns rings around several hosts, each a ring around the GPUs of one that is
 // open where it enters and leaves the host.
-func acrossHosts(m *topology.Machine, inside []Ring, served []topology.Served) (rings []Ring) {
-	if len(inside) == 0 { // one GPU
-		inside = []Ring{{GPUs: []int{0}}}
+func acrossHosts(m *topology.Machine, within []Ring, served []servedGPU) (rings []Ring) {
+	if len(within) == 0 { // one GPU
+		within = []Ring{{GPUs: []int{0}}}
 	}
 	var nics []string
-	of := map[int][]topology.Served{} // the NICs of each GPU
+	of := map[int][]servedGPU{} // the NICs of each GPU
 	for _, s := range served {
-		if !slices.Contains(nics, s.Name) {
-			nics = append(nics, s.Name)
+		if !slices.Contains(nics, s.Near.Name) {
+			nics = append(nics, s.Near.Name)
 		}
 		of[s.GPU] = append(of[s.GPU], s)
 	}
-	by := func(gpu int, nic string) (topology.Served, bool) {
-		i := slices.IndexFunc(of[gpu], func(s topology.Served) bool { return s.Name == nic })
+	by := func(gpu int, nic string) (servedGPU, bool) {
+		i := slices.IndexFunc(of[gpu], func(s servedGPU) bool { return s.Near.Name == nic })
 		if i < 0 {
-			return topology.Served{}, false
+			return servedGPU{}, false
 		}
 		return of[gpu][i], true
 	}
 	leaves := map[string]int{}
 	for i, nic := range nics {
-		cycle := inside[i%len(inside)].GPUs
+		cycle := within[i%len(within)].GPUs
 		n := len(cycle)
 		best, exit := -1, ""
 		for at, gpu := range cycle {
@@ -255,28 +259,28 @@ func acrossHosts(m *topology.Machine, inside []Ring, served []topology.Served) (
 				continue
 			}
 			for _, last := range of[cycle[(at+n-1)%n]] {
-				if best < 0 || prefers(last.Name == nic, exit == nic, leaves[last.Name], leaves[exit]) {
-					best, exit = at, last.Name
+				if best < 0 || prefers(last.Near.Name == nic, exit == nic, leaves[last.Near.Name], leaves[exit]) {
+					best, exit = at, last.Near.Name
 				}
 			}
 		}
-		ring := inside[i%len(inside)]
+		ring := within[i%len(within)]
 		ring.GPUs = append(slices.Clone(cycle[best:]), cycle[:best]...)
 		ring.In, ring.Out = nic, exit
 		leaves[exit]++
 		rings = append(rings, ring)
 	}
-	flows := make([][]topology.Hop, len(rings))
+	flows := make([][]inside.Hop, len(rings))
 	for i, r := range rings {
 		first, _ := by(r.GPUs[0], r.In)
 		last, _ := by(r.GPUs[len(r.GPUs)-1], r.Out)
-		flows[i] = m.FromNIC(first)
+		flows[i] = m.Internal().FromNIC(first)
 		for at, gpu := range r.GPUs[1:] {
-			flows[i] = append(flows[i], m.Hops(r.GPUs[at], gpu)...)
+			flows[i] = append(flows[i], m.Internal().Hops(r.GPUs[at], gpu)...)
 		}
-		flows[i] = append(flows[i], m.ToNIC(last)...)
+		flows[i] = append(flows[i], m.Internal().ToNIC(last)...)
 	}
-	for i, width := range topology.Share(flows) {
+	for i, width := range inside.Share(flows) {
 		rings[i].Bandwidth = width
 	}
 	return rings

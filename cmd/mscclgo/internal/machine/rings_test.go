@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
@@ -84,11 +85,11 @@ func TestCubeMesh(t *testing.T) {
 
 // widthOf returns the bandwidth of one ring alone.
 func widthOf(m *topology.Machine, order []int) float64 {
-	flows := make([][]topology.Hop, len(order))
+	flows := make([][]inside.Hop, len(order))
 	for i, gpu := range order {
-		flows[i] = m.Hops(gpu, order[(i+1)%len(order)])
+		flows[i] = m.Internal().Hops(gpu, order[(i+1)%len(order)])
 	}
-	return slices.Min(topology.Share(flows))
+	return slices.Min(inside.Share(flows))
 }
 
 // TestRingsAgainstAllOrders compares the first ring with all orders of the GPUs of random
@@ -154,7 +155,7 @@ func checkRings(t *testing.T, m *topology.Machine, rings []Ring) {
 		}
 		for i, gpu := range r.GPUs {
 			next := r.GPUs[(i+1)%len(r.GPUs)]
-			for _, h := range m.Hops(gpu, next) {
+			for _, h := range m.Internal().Hops(gpu, next) {
 				taken[h.Name] += r.Bandwidth
 				there[h.Name] = h.Bandwidth
 			}
@@ -196,9 +197,9 @@ func TestManyGPUs(t *testing.T) {
 func TestRingsAcrossHosts(t *testing.T) {
 	for _, name := range []string{"switches", "sockets", "bridges", "cloud", "cards"} {
 		m := read(t, name)
-		served := m.Serving()
+		served := m.Internal().Serving()
 		by := func(gpu int, nic string) int {
-			return slices.IndexFunc(served, func(s topology.Served) bool { return s.GPU == gpu && s.Name == nic })
+			return slices.IndexFunc(served, func(s servedGPU) bool { return s.GPU == gpu && s.Near.Name == nic })
 		}
 		rings, err := Rings(m, 3)
 		if err != nil || len(rings) == 0 {
@@ -212,7 +213,7 @@ func TestRingsAcrossHosts(t *testing.T) {
 			if enters < 0 || by(last, r.Out) < 0 {
 				t.Fatalf("%s: the ring %v enters by %s and leaves by %s, which serve others", name, r.GPUs, r.In, r.Out)
 			}
-			if len(r.GPUs) != len(m.GPUs) || r.Bandwidth <= 0 || r.Bandwidth > served[enters].Bandwidth {
+			if len(r.GPUs) != len(m.GPUs) || r.Bandwidth <= 0 || r.Bandwidth > served[enters].Near.Bandwidth {
 				t.Errorf("%s: %+v", name, r)
 			}
 		}
@@ -259,18 +260,18 @@ func TestRingsCarry(t *testing.T) {
 		rings := testerr.Must(Rings(m, 2))(t)
 		carried, whole := map[string]float64{}, map[string]float64{}
 		for _, r := range rings {
-			var path []topology.Hop
+			var path []inside.Hop
 			for i, gpu := range r.GPUs {
 				if i > 0 {
-					path = append(path, m.Hops(r.GPUs[i-1], gpu)...)
+					path = append(path, m.Internal().Hops(r.GPUs[i-1], gpu)...)
 				}
 			}
-			for _, s := range m.Serving() {
-				if s.GPU == r.GPUs[0] && s.Name == r.In {
-					path = append(path, m.FromNIC(s)...)
+			for _, s := range m.Internal().Serving() {
+				if s.GPU == r.GPUs[0] && s.Near.Name == r.In {
+					path = append(path, m.Internal().FromNIC(s)...)
 				}
-				if s.GPU == r.GPUs[len(r.GPUs)-1] && s.Name == r.Out {
-					path = append(path, m.ToNIC(s)...)
+				if s.GPU == r.GPUs[len(r.GPUs)-1] && s.Near.Name == r.Out {
+					path = append(path, m.Internal().ToNIC(s)...)
 				}
 			}
 			for _, h := range path {

@@ -119,7 +119,7 @@ func (p *picture) links(m *topology.Machine) {
 			if i == j || a.PCIBusID == "" || b.PCIBusID == "" {
 				continue
 			}
-			r := m.Route(a.PCIBusID, b.PCIBusID)
+			r := m.Internal().Route(a.PCIBusID, b.PCIBusID)
 			from, to := p.places[a.PCIBusID], p.places[b.PCIBusID]
 			switch {
 			case r.Switched:

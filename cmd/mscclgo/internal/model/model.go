@@ -8,20 +8,21 @@ import (
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/machine"
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
 // Fabric is what the model knows of the links between ranks.
 type Fabric struct {
-	topology.Fabric
+	inside.Fabric[topology.Path]
 	Rings float64 // what the rings of [machine.Rings] carry together, in GB/s
 }
 
 // FabricOf returns the links between one rank on each of the GPUs of so many machines.
 //
-// Errors: as for [topology.Machine.Fabric].
+// Errors: as for Fabric of inside.Machine.
 func FabricOf(m *topology.Machine, hosts int) (Fabric, error) {
-	f, err := m.Fabric(hosts)
+	f, err := m.Internal().Fabric(hosts)
 	if err != nil {
 		return Fabric{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -223,7 +224,7 @@ func TestPredictions(t *testing.T) {
 			t.Errorf("2^40 bytes by %s: %v, and the NICs take %v", name, got, least)
 		}
 	}
-	for _, f := range []topology.Fabric{{}, {Ranks: 1}, {Ranks: 2, Hosts: 3}} {
+	for _, f := range []inside.Fabric[topology.Path]{{}, {Ranks: 1}, {Ranks: 2, Hosts: 3}} {
 		if got, ok := (Fabric{Fabric: f}).Time(collective.AllReduce, "direct", 1); ok {
 			t.Errorf("%+v: %v", f, got)
 		}
@@ -231,14 +232,14 @@ func TestPredictions(t *testing.T) {
 	if _, ok := one.Time(collective.AllReduce, "carrierPigeon", 1); ok {
 		t.Error("there is a time for an algorithm that there is not")
 	}
-	if got, ok := (Fabric{Fabric: topology.Fabric{Ranks: 2, Hosts: 1}}).Time(collective.AllReduce, "direct", math.MaxUint64); !ok || got != math.MaxInt64 {
+	if got, ok := (Fabric{Fabric: inside.Fabric[topology.Path]{Ranks: 2, Hosts: 1}}).Time(collective.AllReduce, "direct", math.MaxUint64); !ok || got != math.MaxInt64 {
 		t.Errorf("without bandwidth: %v, %v", got, ok)
 	}
 }
 
 func ExampleFabric_Predict() {
 	// Two hosts of four ranks, each with NVLinks of 450 GB/s and a NIC of 50 GB/s.
-	f := Fabric{topology.Fabric{Ranks: 8, Hosts: 2, Path: topology.PathNVL, All: 450, Next: 450, NIC: 50, Net: 50, RDMA: true}, 200}
+	f := Fabric{inside.Fabric[topology.Path]{Ranks: 8, Hosts: 2, Path: topology.PathNVL, All: 450, Next: 450, NIC: 50, Net: 50, RDMA: true}, 200}
 	for _, p := range f.Predict(collective.AllReduce, 1<<30) {
 		fmt.Println(p.Algorithm, p.Built, p.Time.Round(100*time.Microsecond))
 	}

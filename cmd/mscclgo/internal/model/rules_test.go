@@ -49,7 +49,7 @@ func lengths() (all []float64) {
 	return all
 }
 
-// rate returns what [collective.ByModel] divides sizes by, in bytes per us.
+// rate returns what ByModel of inside.Kind divides sizes by, in bytes per us.
 func (f Fabric) rate(k collective.Kind) float64 {
 	switch {
 	case f.Hosts > 1:
@@ -316,7 +316,7 @@ func TestByModel(t *testing.T) {
 			for _, k := range collective.Kinds() {
 				for size := uint64(256); size <= 8<<30; size *= 2 {
 					want, least, _ := f.least(k, size, func(string) bool { return true })
-					names := collective.ByModel(f.Fabric, k, size)
+					names := k.Internal().ByModel(f.Fabric, size)
 					if len(names) == 0 {
 						t.Fatalf("no rule for %v of %s on %+v", k, collective.FormatSize(size), f)
 					}
