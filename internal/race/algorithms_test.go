@@ -68,6 +68,9 @@ func TestAlgorithms(t *testing.T) {
 	}
 	for _, ranks := range []string{"4", "5"} {
 		hosts := append([]string{"sh", "-c", `MSCCLGO_HOST_ID=$((RANK / 2)) exec "$@"`, "sh"}, bench...)
+		if !testing.Short() {
+			hosts = append(hosts, "-place", "in,out")
+		}
 		run(ranks, "", append(hosts, "-algo", "hier", "-b", "16K", "-e", "16K", "-iters", "2")...)
 	}
 }
