@@ -311,8 +311,8 @@ func failing(t *testing.T, rank func(ctx context.Context, comm *communicator.Com
 	return err
 }
 
-// TestPipeWaits has a receiver wait for a chunk that does not come, and a sender for a slot:
-// the error of all says who waits for whom by which pipe.
+// TestPipeWaits has a receiver wait for a chunk that does not come, and a sender for a slot. All
+// ranks' error says which rank waits for which, and by which pipe.
 func TestPipeWaits(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind int

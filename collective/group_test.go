@@ -358,8 +358,8 @@ func TestBriefGroups(t *testing.T) {
 	}
 }
 
-// TestFullLane has a rank whose lane to a slow peer is full when its next group begins, in which it sends to
-// another rank that calls for the message only after it has heard from the slow one.
+// TestFullLane has a rank whose lane to a slow peer is full when its next group begins. There it sends to
+// another rank, which receives the message only after it has heard from the slow peer.
 func TestFullLane(t *testing.T) {
 	const big, each = 64 << 20, 8
 	sizes := briefSizes

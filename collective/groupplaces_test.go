@@ -112,8 +112,8 @@ func (m *groupMember) slots() ([]byte, error) {
 	return data, gpu.CopyOut(data, b)
 }
 
-// TestPlaced has large messages to memory that is shared, which never are in a slot, and to other memory,
-// which are: in launches and in graphs that are replayed, at any alignment, as one message or as several in
+// TestPlaced has large messages to shared memory, which go through no slot, and to other memory, which go
+// through slots. They are in launches and in replayed graphs, at any alignment, one message or several in
 // a row, and by any number of blocks.
 func TestPlaced(t *testing.T) {
 	for _, c := range []struct {

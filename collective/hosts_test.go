@@ -242,8 +242,8 @@ func TestRails(t *testing.T) {
 	byHierarchy(t, []collective.Kind{collective.AllGather, collective.Broadcast}, 256<<10, 300_001)
 }
 
-// byHierarchy does collectives by the hierarchy, on one to four hosts, of `most` elements and fewer, with roots
-// that have twins and that have none, in place and not where that may be.
+// byHierarchy does collectives by the hierarchy, on one to four hosts, of `most` elements and fewer. Some roots
+// have twins and some have none, and calls that can be in place are made both ways.
 func byHierarchy(t *testing.T, kinds []collective.Kind, scratch, most uint64) {
 	for _, hosts := range append(slices.Clone(groupsOnHosts), []int{0, 0, 0}, []int{0, 1, 1, 1, 1, 1}) {
 		for _, kind := range kinds {

@@ -64,7 +64,7 @@ func (c *routedChain) do(call *routedCall) {
 }
 
 // TestRoutesInTurn makes prepared calls at random, with nothing between them and in graphs that run several
-// times: by rails, which use the same boxes, of grids, sizes and roots that differ, and in other ways.
+// times. They go by rails, which share boxes, and in other ways; their grids, sizes and roots differ.
 func TestRoutesInTurn(t *testing.T) {
 	for seed, hosts := range [][]int{{0, 1, 1, 0}, {0, 1, 1, 2, 1}} {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {

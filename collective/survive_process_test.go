@@ -113,8 +113,8 @@ func (s *survivor) goesOn(ctx, stop context.Context, generation uint64) error {
 	}
 }
 
-// scribble writes to all that this rank has mapped of its peers' runners in a group that it has left: nobody
-// may see it, who may be in the next group already.
+// scribble writes to all that this rank has mapped of its peers' runners in a group that it has left. The peers
+// may be in the next group already, and must not see it.
 func (s *survivor) scribble() error {
 	if s.runner == nil {
 		return nil

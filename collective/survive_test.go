@@ -340,8 +340,8 @@ func TestCloseNotCarried(t *testing.T) {
 	}
 }
 
-// TestPrintsOfPlans has a call that copies nothing first, and then one that does: what a graph of the first
-// holds on to does not change by that, as the next group prepares them in another order.
+// TestPrintsOfPlans has a call that copies nothing, and then one that copies. What a graph of the first call
+// holds must not change by that, since the next group prepares the calls in another order.
 func TestPrintsOfPlans(t *testing.T) {
 	tuning := &Tuning{Rules: []Rule{
 		{Link: "*", Kind: AllReduce, UpTo: math.MaxUint64, Choice: Choice{"pushed", 4, 64}},

@@ -101,8 +101,8 @@ func closedBeforeTheNews(t *testing.T, o communicator.Options, silent bool) {
 	failing(t, 1, services[1].Close(), mscclgo.ErrAborted, "rank 1, peer 0", "the cause")
 }
 
-// TestQueuedBehindAborted has rank 0 fail while a kernel waits, with another behind it, which puts and
-// signals: rank 1, which has not heard yet, gets nothing of that.
+// TestQueuedBehindAborted has rank 0 fail while a kernel waits. The kernel behind it puts and signals.
+// Rank 1, which has not heard of the failure yet, must get nothing of that.
 func TestQueuedBehindAborted(t *testing.T) {
 	const bytes = 64
 	options := unmapped()

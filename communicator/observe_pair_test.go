@@ -12,8 +12,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// TestWaitForRankInConnect has ranks wait for one that waits in Connect for another, which does not come: that
-// one is to blame, and not the one that is held up.
+// TestWaitForRankInConnect has ranks wait for a rank that waits in Connect for another. The other does not come,
+// and is to blame; the rank that waits in Connect is not.
 func TestWaitForRankInConnect(t *testing.T) {
 	connect := func(ctx context.Context, c *communicator.Communicator, peer int) error {
 		conn, err := c.Connect(ctx, peer, 7)

@@ -500,8 +500,8 @@ func traceChild() error {
 
 const traceRounds = 5
 
-// TestTraceProcesses records ranks that are processes, by the environment alone: of one host,
-// and as if each was a host of its own, whose clocks are compared and which Ethernet connects.
+// TestTraceProcesses records ranks that are processes, by the environment alone: on one host, and
+// as if each was on a host of its own. Such hosts compare clocks, and Ethernet connects them.
 func TestTraceProcesses(t *testing.T) {
 	if kind, _, _ := strings.Cut(testdev.Name(t, 0), ":"); kind != "emu" {
 		t.Skip("the ranks are processes on emulated devices")

@@ -226,9 +226,9 @@ func TestAbortByPart(t *testing.T) {
 	settled(t, p.all)
 }
 
-// TestAbortByPartThroughAnother has the error of a part pass through another part, which lacks the
-// culprit, to the outer group, on a rank that knows of the first part, and on one that has only
-// heard the text.
+// TestAbortByPartThroughAnother has the error of a part pass to the outer group through another part
+// without the culprit. One rank there knows of the first part, and another has only heard the
+// text.
 func TestAbortByPartThroughAnother(t *testing.T) {
 	for _, last := range []int{1, 3} {
 		t.Run(fmt.Sprint(last), func(t *testing.T) {

@@ -24,8 +24,8 @@ extern "C" __global__ void addresses(mscclgo::PeerMemory memory, mscclgo::GroupH
 }
 `
 
-// TestManyAddresses has a kernel tell where handles say that the memories of all ranks are: those
-// that handles hold themselves, those in device memory, and one that was set.
+// TestManyAddresses has a kernel tell the addresses of all ranks' memories by handles: addresses in
+// the handles themselves, addresses in device memory, and one that was set.
 func TestManyAddresses(t *testing.T) {
 	d := testdev.Open(t, 0)
 	kernel := kernels(t, d, "addresses.cu", addressesSource)("addresses")

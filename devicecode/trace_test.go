@@ -16,8 +16,8 @@ import (
 //go:embed trace_test.cu
 var traceSource []byte
 
-// TestTraceOff finds in the text that the compiler sees nothing that could write an event,
-// unless that is asked for, and that asking makes another image.
+// TestTraceOff looks at the text for the compiler: nothing in it may write an event unless a trace is
+// asked for. With a trace the image is another one.
 func TestTraceOff(t *testing.T) {
 	cxx, err := exec.LookPath("g++")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
-// TestPayload checks every byte that threads push along, of all sizes and places, in
-// rings that are full most of the time, and that nothing else of the ring is touched.
+// TestPayload checks every byte that threads push with triggers, of all sizes and places, in
+// rings that are full most of the time. Nothing else of the ring may be touched.
 func TestPayload(t *testing.T) {
 	for _, c := range []struct{ size, payload, grid, block, count int }{
 		{size: 2, payload: 1, grid: 1, block: 1, count: 64},

@@ -29,12 +29,12 @@ func standardOf(handle uintptr) standardStream {
 // leaves the stream open to its owner, who must not destroy it before Close is called.
 //
 // 0 and cudaStreamLegacy (1) are the legacy default stream, for which other streams of the
-// process wait, except streams that were made not to. Kernels that wait for a peer are better
-// launched on another one: ranks of one process that share a GPU have one legacy stream, on
-// which one's kernel would be queued behind the other's that waits for it.
-// cudaStreamPerThread (2) is the default stream of the OS thread that makes a call, so that
-// its caller locks the goroutine to a thread ([runtime.LockOSThread]); on an emulated device
-// all threads have the same.
+// process wait, except streams that were made not to. Launch kernels that wait for a peer on
+// another stream: ranks of one process that share a GPU have one legacy stream, where one
+// rank's kernel would be queued behind the other's kernel that waits for it.
+// cudaStreamPerThread (2) is the default stream of the OS thread that makes a call, so its
+// caller locks the goroutine to a thread ([runtime.LockOSThread]); on an emulated device all
+// threads have the same.
 //
 // # Captures of other code
 //

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// launchGroups are the groups of ranks that use a device. A launch is known to be of a group by an
-// argument that points to memory which that alone has: to a handle, or, from a handle by value, to
-// the status that waits look at.
+// launchGroups are the groups of ranks that use a device. A launch is a group's if an argument
+// points to memory that only this group has: to a handle, or, from a handle by value, to the status
+// that waits look at.
 type launchGroups struct {
 	memory atomic.Pointer[[]groupMemory] // by group; replaced, and never changed
 

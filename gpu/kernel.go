@@ -134,7 +134,7 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 // structs and arrays, in which pointers are Ptr, for parameters passed by value. A Go
 // int or uint is converted to the size of the parameter if its value fits. All other
 // arguments must have the size of the parameter. If the module's image gives the types
-// of parameters, as those do that package devicecode made, each argument must be of its
+// of parameters, as images of package devicecode do, each argument must be of its
 // parameter's kind: an integer that the parameter can hold, a float of its size, a
 // pointer, a bool, or a struct or array of its size. Otherwise only sizes are checked.
 // The arguments can be changed when Launch returns.

@@ -18,8 +18,8 @@ import (
 )
 
 // TestTurns has a ring with few triggers share a thread with rings that always have more,
-// which C serves and which Go does. Whenever one of its triggers is served, each of the
-// others had as many turns, of 16 triggers.
+// served by C and by Go. Whenever one of its triggers is served, each of the others had as
+// many turns, of 16 triggers.
 func TestTurns(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("the queue writes to host memory")
@@ -158,8 +158,8 @@ func TestThreads(t *testing.T) {
 	stop(b, 0)
 }
 
-// TestStillWhileStarted looks at a service that another goroutine starts, which may wait for a
-// thread that others hold up: the look does not wait, and says that the service has not ended.
+// TestStillWhileStarted looks at a service while another goroutine starts it. The start may wait for
+// a thread that others hold up. The look does not wait, and says that the service has not ended.
 func TestStillWhileStarted(t *testing.T) {
 	s, err := New(testdev.Open(t, 0), ServiceOptions{})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Mscclgo starts programs as the ranks of a group on this machine, times collectives,
-// compiles kernels, also the collectives', beforehand, writes Go functions for them, shows what running ranks do
-// and wait for, finds out what works on a machine, and shows its topology and devices. Run "mscclgo
+// Mscclgo starts programs as the ranks of a group on this machine, and shows what running
+// ranks do and wait for. It times collectives, compiles kernels beforehand, and writes Go functions for
+// kernels. It finds out what works on a machine, and shows its topology and devices. Run "mscclgo
 // help" for its commands.
 package main
 

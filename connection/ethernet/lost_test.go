@@ -153,9 +153,9 @@ func TestDataSocketBreaks(t *testing.T) {
 	}
 }
 
-// TestPartsAfterAFailure closes a connection whose peer acknowledges nothing, in a group that has
-// failed as long ago as the peer may take to hear of that, or because of the peer: closing waits for
-// it no longer.
+// TestPartsAfterAFailure closes a connection whose peer acknowledges nothing. The group has failed
+// because of the peer, or as long ago as the peer may take to hear of that: closing does not wait
+// for the peer any more.
 func TestPartsAfterAFailure(t *testing.T) {
 	for _, dead := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dead %v", dead), func(t *testing.T) {

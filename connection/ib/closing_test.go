@@ -38,8 +38,8 @@ func (s *side) selfEndpoint(t *testing.T) (*endpoint, []byte) {
 	return e.(*endpoint), data
 }
 
-// TestCloseWaits closes the transport while a connection is being made or closed, which the device's lock
-// holds up: it waits for that, as does another that closes the connection.
+// TestCloseWaits closes the transport while the device's lock holds up the making or closing of a connection.
+// It waits for that, as another close of the connection does.
 func TestCloseWaits(t *testing.T) {
 	testDevices(t)
 	for name, do := range map[string]func(e *endpoint, data []byte, c *conn) func() error{

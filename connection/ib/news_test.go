@@ -42,7 +42,7 @@ func TestNewsOfMany(t *testing.T) {
 }
 
 // TestClosedBehindWrites has the peer close memory that a rank has changed, as it may once it has seen the
-// signal behind that: the flush and the update that follow read back elsewhere.
+// signal behind the change. The flush and the update that follow read back elsewhere.
 func TestClosedBehindWrites(t *testing.T) {
 	for name, o := range map[string]Options{"atomics": {}, "messages": {NoAtomics: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -491,10 +491,10 @@ static int over(const block* b) {
   return 0;
 }
 
-// give_way sleeps where there are many blocks a core, and reports whether there are. Blocks that
-// look in turns, as often as they do where there are few, would take the time of blocks that work:
-// a round costs what its threads cost, and the more blocks look, the less often each does, so
-// that all of them together take a part of the cores.
+// give_way sleeps where there are many blocks a core, and reports whether there are. If waiting
+// blocks looked as often as where there are few, they would take the time of blocks that work.
+// A round costs what its threads cost, and the more blocks look, the less often each does. So
+// all of them together take a part of the cores.
 static int give_way(block* b) {
   const uint64_t crowd = (uint64_t)atomic_load_explicit(&running, memory_order_relaxed) / cores_of_process();
   if (crowd <= CROWD) {

@@ -100,8 +100,8 @@ func (f *flight) lead(before race.Clock) { C.flight_leads(f.c, C.uint32_t(before
 // cancel has the launch end, as the one before it has failed.
 func (f *flight) cancel() { C.pool_cancel(f.dev.pool, f.c) }
 
-// beside waits until the launch has ended, or lets the next one begin and next reports that there
-// is one that does so. It reports whether it is that, which only schedules decide that are explored.
+// beside waits until the launch has ended, or lets the next one begin if next reports one that does
+// so. It reports whether the next one begins. Only explored schedules decide so.
 func (f *flight) beside(next func() bool) bool {
 	if !f.by.inTurn() {
 		return false

@@ -51,8 +51,8 @@ func callsOf(short bool) []call {
 	return calls
 }
 
-// algorithms returns the algorithms by which a call is made at random, beside what the tuning chooses:
-// all, but for what takes most memory, of which ranks that share a GPU have too little.
+// algorithms returns the algorithms by which a call is made at random, beside what the tuning chooses.
+// It leaves out the ones that take most memory, since ranks that share a GPU have too little.
 func (c call) algorithms() (some []string) {
 	for _, a := range c.kind.Algorithms() {
 		if a != "pushed" {

@@ -69,9 +69,9 @@ func (r *run) hostOf(rank int) *netlab.Host {
 }
 
 // drop loses the packets of a host until stop is closed: for moments without a period, in
-// bursts. TCP sends again after 200 ms, and each time twice that, so that what a burst held up
-// has come 3 s after its beginning: less than the heartbeat time-out, however long the system
-// takes to change the port, unless a burst takes far longer than it should: longest is the longest.
+// bursts. TCP sends again after 200 ms, and then after twice as long each time. So what a burst
+// held up has come 3 s after its beginning, which is less than the heartbeat time-out, unless the
+// system takes far too long to change the port. longest is the longest burst.
 func drop(h *netlab.Host, random *rand.Rand, stop <-chan struct{}) (longest time.Duration, err error) {
 	const burst, rest = 1500 * time.Millisecond, 3 * time.Second
 	err = try(func() {

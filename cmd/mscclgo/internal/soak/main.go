@@ -1,6 +1,6 @@
-// Soak runs groups of ranks on this machine, in each of which one rank has a fault, and
-// checks what the others are told: that they end in time, with an error that names that
-// rank, that no element that they took for right is wrong, and that nothing is left over.
+// Soak runs groups of ranks on this machine. In each group one rank has a fault. Soak checks
+// that the others end in time, with an error that names this rank. No element that they took
+// for right may be wrong, and nothing may be left over.
 //
 //	go run ./cmd/mscclgo/internal/soak -runs 100
 //

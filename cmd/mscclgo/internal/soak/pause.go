@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A pause is a time in which a rank could not return an error, from when to when, in Unix nanoseconds:
-// its process did not run, since it was stopped or got no CPU, or the rank was about its own, such as to
+// A pause is a time in which a rank could not return an error, from when to when, in Unix nanoseconds.
+// Its process did not run, since it was stopped or got no CPU, or the rank had other work, such as to
 // check elements or to open the driver, and made no call.
 type pause struct {
 	From, To int64

@@ -15,8 +15,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// TestPartsCall fails a group with the error of a call in a part of it, whose ranks have other numbers: the
-// one whose part of the call failed is to blame on all ranks, also on one that is not of that part.
+// TestPartsCall fails a group with the error of a call in a part of the group, whose ranks have other numbers.
+// The rank whose call failed is to blame on all ranks, also on a rank outside that part.
 func TestPartsCall(t *testing.T) {
 	const ranks, culprit = 4, 2
 	for what, call := range map[string]func(context.Context, *collective.Runner, *gpu.Buffer, bool) error{
