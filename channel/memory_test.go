@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -34,9 +35,7 @@ func newMemoryEnds(t *testing.T) [2]*memoryEnd {
 	var words [2]*gpu.Buffer
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 	}
 	for i := range ends {
 		device := testdev.Open(t, i)
@@ -73,10 +72,7 @@ func newMemoryEnds(t *testing.T) [2]*memoryEnd {
 func TestMemoryChannelHandle(t *testing.T) {
 	for i, end := range newMemoryEnds(t) {
 		for _, inbox := range []*gpu.Buffer{nil, end.inbox} {
-			c, err := channel.NewMemoryChannel(end.semaphore, end.remote, end.local, inbox)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testerr.Must(channel.NewMemoryChannel(end.semaphore, end.remote, end.local, inbox))(t)
 			want := layout.MemoryChannel{
 				Semaphore: end.semaphore.Handle().Internal(),
 				Remote:    end.remote.Buffer().Ptr(), RemoteSize: uint64(1000 + 1 - i),
@@ -107,24 +103,17 @@ func TestWrongMemoryEnds(t *testing.T) {
 	if _, err := channel.NewPortChannel(nil, nil, nil, 0, 0); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("a port channel of nothing: %v", err)
 	}
-	packets, err := ends[0].inbox.Device().Alloc(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets := testerr.Must(ends[0].inbox.Device().Alloc(8))(t)
 	packets.Close()
 	if _, err := channel.NewMemoryChannel(ends[0].semaphore, ends[0].remote, ends[0].local, packets); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "packets") {
 		t.Errorf("closed packets: %v", err)
 	}
 	check("two of the peer's", ends[0].remote, ends[0].remote, "of rank 1")
 	remote, local := ends[0].remote, ends[0].local
-	if err := remote.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, remote.Close())
 	check("closed remote", remote, local, "of rank 1")
 	ends = newMemoryEnds(t)
-	if err := ends[0].local.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ends[0].local.Close())
 	check("closed local", ends[0].remote, ends[0].local, "of rank 0")
 }
 

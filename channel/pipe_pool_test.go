@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -22,20 +23,10 @@ var poolSource []byte
 // poolMemory returns registered memory of so many bytes.
 func poolMemory(t *testing.T, device *gpu.Device, bytes uint64) *registeredmem.Memory {
 	t.Helper()
-	r, err := registeredmem.NewRegistry(registeredmem.Options{Group: [16]byte{1}, Secret: [32]byte{2}, Device: device})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Group: [16]byte{1}, Secret: [32]byte{2}, Device: device}))(t)
 	t.Cleanup(func() { r.Close() })
-	buffer, err := device.Alloc(bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := r.Register(buffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	buffer := testerr.Must(device.Alloc(bytes))(t)
+	return testerr.Must(r.Register(buffer))(t)
 }
 
 // borrow has blocks borrow of a pool with so many lots, and checks that none had a lot that another had.
@@ -44,32 +35,16 @@ func borrow(t *testing.T, device *gpu.Device, lots int) {
 	const blocks, rounds, lotBytes = 8, 40, 1024
 	m := poolMemory(t, device, 16<<10)
 	pool, err := pipe.NewPool(m, lots, lotBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	if pool.End() != m.Size()-uint64(lots)*lotBytes || pool.Begin() >= pool.End() {
 		t.Errorf("ends lie from %d to %d", pool.Begin(), pool.End())
 	}
-	module, err := devicecode.Load(t.Context(), device, "pipe_pool_test.cu", poolSource, devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kernel, err := module.Kernel("borrowers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts, err := gpu.Upload(device, make([]uint64, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := device.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := testerr.Must(devicecode.Load(t.Context(), device, "pipe_pool_test.cu", poolSource, devicecode.Options{}))(t)
+	kernel := testerr.Must(module.Kernel("borrowers"))(t)
+	counts := testerr.Must(gpu.Upload(device, make([]uint64, 3)))(t)
+	stream := testerr.Must(device.NewStream())(t)
 	got := make([]uint64, 3)
-	if err := errors.Join(kernel.Launch(stream, gpu.Blocks(blocks, 1), m.Buffer(), rounds, counts), stream.Synchronize(t.Context()), gpu.CopyOut(got, counts)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(kernel.Launch(stream, gpu.Blocks(blocks, 1), m.Buffer(), rounds, counts), stream.Synchronize(t.Context()), gpu.CopyOut(got, counts)))
 	if got[0]+got[1] != blocks*rounds || got[2] != 0 || (got[0] == 0) != (lots == 0) {
 		t.Errorf("lots were had %d times, and not %d times, of %d; %d words were overwritten", got[0], got[1], blocks*rounds, got[2])
 	}
@@ -89,34 +64,18 @@ func TestPipePool(t *testing.T) {
 // TestPipePoolNearlyFull has one thread borrow all lots, and then the only one that is free.
 func TestPipePoolNearlyFull(t *testing.T) {
 	device := testdev.Open(t, 0)
-	module, err := devicecode.Load(t.Context(), device, "pipe_pool_test.cu", poolSource, devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kernel, err := module.Kernel("borrowAll")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := device.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := testerr.Must(devicecode.Load(t.Context(), device, "pipe_pool_test.cu", poolSource, devicecode.Options{}))(t)
+	kernel := testerr.Must(module.Kernel("borrowAll"))(t)
+	stream := testerr.Must(device.NewStream())(t)
 	for _, lots := range []int{1, 2, 7, 8, 9, 17, 64} {
 		const lotBytes = 384
 		m := poolMemory(t, device, 32<<10)
 		pool, err := pipe.NewPool(m, lots, lotBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		places, err := gpu.Upload(device, make([]uint64, lots+1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
+		places := testerr.Must(gpu.Upload(device, make([]uint64, lots+1)))(t)
 		got := make([]uint64, lots+1)
 		const skips = 5
-		if err := errors.Join(kernel.Launch(stream, gpu.Blocks(1, 1), m.Buffer(), skips, places), stream.Synchronize(t.Context()), gpu.CopyOut(got, places)); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, errors.Join(kernel.Launch(stream, gpu.Blocks(1, 1), m.Buffer(), skips, places), stream.Synchronize(t.Context()), gpu.CopyOut(got, places)))
 		if got[lots] != 0 {
 			t.Errorf("of %d lots, none was free, or one was, and the place was %#x", lots, got[lots])
 		}
@@ -139,9 +98,7 @@ func TestPipePoolNoRaces(t *testing.T) {
 		t.Skip("races are found on emulated devices")
 	}
 	finder, err := gpu.FindRaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	t.Cleanup(func() { finder.Close() }) // after the device
 	borrow(t, testdev.Open(t, 0), 2)
 	races, unwatched, err := finder.Races()
@@ -176,10 +133,7 @@ func TestWrongPipePools(t *testing.T) {
 	}
 
 	end := newMemoryEnds(t)[0]
-	pool, err := pipe.NewPool(m, 2, 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testerr.Must(pipe.NewPool(m, 2, 256))(t)
 	for slots, want := range map[pipe.Size]int{
 		{Slots: 2, SlotBytes: 128}: 2, {Slots: 1, SlotBytes: 128}: 2, {Slots: 4, SlotBytes: 128}: 0, {Slots: 1, SlotBytes: 256}: 0,
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -527,9 +528,7 @@ func TestPipeNoRaces(t *testing.T) {
 	for _, c := range pipeConfigs {
 		t.Run(c.name, func(t *testing.T) {
 			finder, err := gpu.FindRaces()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 			t.Cleanup(func() { finder.Close() }) // after the devices
 			c.play(t, newSchedule(11, c.least(3), 2, 40, c.unit()), 2, 0)
 			if c.shifts() {

@@ -38,9 +38,7 @@ func preload(t *testing.T, name string, source []byte, defines ...string) {
 	if err == nil {
 		err = module.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 }
 
 // loaded returns a kernel of a source, and a word for its result.
@@ -398,9 +396,7 @@ func TestWrongPipeEnds(t *testing.T) {
 	good := func() pipe.Config {
 		return pipe.Config{Size: size, Own: pipe.End{Memory: end.local}, Peer: pipe.End{Memory: end.remote}}
 	}
-	if _, err := pipe.NewByThreads(end.semaphore, good()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(pipe.NewByThreads(end.semaphore, good()))(t)
 	for part, change := range map[string]func(c *pipe.Config){
 		"3 slots":                          func(c *pipe.Config) { c.Slots = 3 },
 		"is nil":                           func(c *pipe.Config) { c.Peer.Memory = nil },
@@ -432,9 +428,7 @@ func TestWrongPipeEnds(t *testing.T) {
 		t.Errorf("prepared for a port: %v", err)
 	}
 	for _, m := range []*registeredmem.Memory{end.remote, end.local} {
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, m.Close())
 		if _, err := pipe.NewByThreads(end.semaphore, good()); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "is closed") {
 			t.Errorf("closed memory: %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestAddresses stores addresses again and again, at one place while they fit. What is there
@@ -16,22 +17,13 @@ func TestAddresses(t *testing.T) {
 	var a addresses
 	place := func(at ...gpu.Ptr) gpu.Ptr {
 		t.Helper()
-		to, err := a.place(private, at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return to
+		return testerr.Must(a.place(private, at))(t)
 	}
 	stored := func(n int) []gpu.Ptr {
 		t.Helper()
-		b, err := a.buffer(uint64(n) * 8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testerr.Must(a.buffer(uint64(n) * 8))(t)
 		got := make([]gpu.Ptr, n)
-		if err := gpu.CopyOut(got, b); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyOut(got, b))
 		return got
 	}
 	if to := place(); to != 0 {
@@ -39,13 +31,8 @@ func TestAddresses(t *testing.T) {
 	}
 	first := place(1, 2, 3)
 	testcmp.Equal(t, "the addresses", stored(3), []gpu.Ptr{1, 2, 3})
-	b, err := a.buffer(24)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gpu.CopyIn(b, []gpu.Ptr{7, 7, 7}); err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(a.buffer(24))(t)
+	testerr.Check(t, gpu.CopyIn(b, []gpu.Ptr{7, 7, 7}))
 	if to := place(1, 2, 3); to != first {
 		t.Errorf("the same addresses are at %#x, and were at %#x", to, first)
 	}

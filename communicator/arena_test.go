@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // check fails the test unless the pieces in use and the free ranges tile the
@@ -59,9 +60,7 @@ func TestArenaRandom(t *testing.T) {
 				n = 1 + rand.Uint64N(1<<19) // also more than a slab
 			}
 			p, err := a.alloc(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, err)
 			b, err := p.buffer(n)
 			if err != nil || uint64(b.Ptr())%pieceAlign != 0 {
 				t.Fatalf("a piece of %d bytes: %v at %#x", n, err, b.Ptr())
@@ -90,14 +89,8 @@ func TestArenaReuses(t *testing.T) {
 	a := &arena{dev: testdev.Open(t, 0)}
 	defer a.close()
 	for range 10_000 {
-		p, err := a.alloc(64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, err := a.alloc(100_000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := testerr.Must(a.alloc(64))(t)
+		q := testerr.Must(a.alloc(100_000))(t)
 		a.free(p)
 		a.free(q)
 	}

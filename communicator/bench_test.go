@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/garbage"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -79,9 +80,7 @@ func BenchmarkEthernetRoundTrip(b *testing.B) {
 func spread(b *testing.B, times *gpu.Buffer, rounds, ways int) {
 	b.Helper()
 	took := make([]uint32, rounds)
-	if err := gpu.CopyOut(took, times); err != nil {
-		b.Fatal(err)
-	}
+	testerr.Check(b, gpu.CopyOut(took, times))
 	slices.Sort(took)
 	for _, q := range []struct {
 		name    string
@@ -111,9 +110,7 @@ func BenchmarkInfiniBandLatency(b *testing.B) {
 			rounds := min(b.N, 1<<20)
 			times := upload(b, p.comms[0].Device(), 0, rounds*4)
 			b.ResetTimer()
-			if err := p.workers[0].run(b.Context(), "portThereAndBack", 1, p.handle(0), p.handle(1), uint64(8), uint32(rounds), times); err != nil {
-				b.Fatal(err)
-			}
+			testerr.Check(b, p.workers[0].run(b.Context(), "portThereAndBack", 1, p.handle(0), p.handle(1), uint64(8), uint32(rounds), times))
 			spread(b, times, rounds, 2)
 		})
 	}
@@ -158,14 +155,10 @@ func BenchmarkEthernetBandwidth(b *testing.B) {
 			bytes := mib << 20
 			p := newPorts(b, group(b, 2, overEthernet()), bytes, proxyservice.ServiceOptions{})
 			w := p.workers[0]
-			if err := w.run(b.Context(), "portStream", 1, p.handle(0), bytes, uint32(1)); err != nil {
-				b.Fatal(err)
-			}
+			testerr.Check(b, w.run(b.Context(), "portStream", 1, p.handle(0), bytes, uint32(1)))
 			b.SetBytes(int64(bytes))
 			b.ResetTimer()
-			if err := w.run(b.Context(), "portStream", 1, p.handle(0), bytes, uint32(b.N)); err != nil {
-				b.Fatal(err)
-			}
+			testerr.Check(b, w.run(b.Context(), "portStream", 1, p.handle(0), bytes, uint32(b.N)))
 		})
 	}
 }

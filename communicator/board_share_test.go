@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // doomed is the bootstrap of a rank whose group fails.
@@ -31,9 +32,7 @@ func TestBoardOfStoppedRank(t *testing.T) {
 		<-end // as if its process were stopped
 		return fdpass.Answer{}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer server.Close()
 	defer close(end)
 	go func() {

@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // A wait for a peer that may be stopped ends when the group fails, long before its time-out.
 func TestWaitForPeerEndsWithGroup(t *testing.T) {
-	dev, err := gpu.Open("emu:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev := testerr.Must(gpu.Open("emu:0"))(t)
 	defer dev.Close()
 	RunTogether(t.Context(), []*gpu.Device{dev}, Options{Timeout: time.Hour}, func(ctx context.Context, c *Communicator) error {
 		bounded, cancel := c.bounded(ctx)

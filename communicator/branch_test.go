@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -98,10 +99,7 @@ func TestCulpritAmongBranches(t *testing.T) {
 
 	// News tell of a culprit outside.
 	news := func(cause error) error {
-		f, err := watch.DecodeFact(watch.Blamed(1, 1, cause).Encode(), 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testerr.Must(watch.DecodeFact(watch.Blamed(1, 1, cause).Encode(), 2))(t)
 		return f.Failed("group", 0)
 	}
 	outside := func(number int) error {
@@ -250,27 +248,15 @@ func TestLeaveDuringTick(t *testing.T) {
 
 // TestClosedGroupsAreFreed has a program split its group again and again, and close the old one.
 func TestClosedGroupsAreFreed(t *testing.T) {
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rendezvous := testerr.Must(bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
 	defer rendezvous.Close()
 	dev := testdev.Open(t, 0)
-	boot, err := bootstrap.Connect(t.Context(), bootstrap.Options{Rank: 0, Size: 1, ID: rendezvous.ID()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	boot := testerr.Must(bootstrap.Connect(t.Context(), bootstrap.Options{Rank: 0, Size: 1, ID: rendezvous.ID()}))(t)
 	defer boot.Close()
-	c, err := New(t.Context(), boot, dev, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(New(t.Context(), boot, dev, Options{}))(t)
 	var old []weak.Pointer[Communicator]
 	for range 3 {
-		next, err := c.Split(t.Context(), 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := testerr.Must(c.Split(t.Context(), 0, 0))(t)
 		old = append(old, weak.Make(c))
 		if err := c.Close(); err != nil {
 			t.Error(err)

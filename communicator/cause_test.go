@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -61,10 +62,7 @@ func TestConnectNamesCause(t *testing.T) {
 				_, err := comms[0].Connect(t.Context(), 1, 7)
 				connected <- err
 			}()
-			done, err := communicator.MeetOnly(t.Context(), comms[1], 0, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
+			done := testerr.Must(communicator.MeetOnly(t.Context(), comms[1], 0, 7))(t)
 			defer done()
 			comms[2].Abort(errors.New("the cause"))
 			causeFirst(t, "connect", <-connected)
@@ -107,9 +105,7 @@ func TestCauseComesFirst(t *testing.T) {
 					errors.Join(services[i].Close(), ports[i].Close())
 				}
 			})
-			if err := all[0].launch("portStream", 1, 1, ports[0].HandleOf(0, 1), uint64(64), uint32(1<<30)); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, all[0].launch("portStream", 1, 1, ports[0].HandleOf(0, 1), uint64(64), uint32(1<<30)))
 			failsAndGoes(t, comms, func() error {
 				return errors.Join(services[1].Close(), ports[1].Close(), conns[1].Close(), comms[1].Close())
 			})
@@ -163,10 +159,7 @@ func TestCauseOfCallsUnderWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			comms := group(t, 3, overEthernet())
-			service, err := comms[0].ProxyService(t.Context(), proxyservice.ServiceOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			service := testerr.Must(comms[0].ProxyService(t.Context(), proxyservice.ServiceOptions{}))(t)
 			defer service.Close()
 			ended := make(chan error, 1)
 			go func() { ended <- call(t.Context(), comms[0], service, upload(t, comms[0].Device(), 0, 64)) }()

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -26,9 +27,7 @@ func filled(t testing.TB, c *communicator.Communicator, part int) *gpu.Buffer {
 	if err == nil {
 		err = gpu.CopyIn(mine, bytes.Repeat([]byte{byte(c.Rank() + 1)}, part))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	return b
 }
 

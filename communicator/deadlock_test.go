@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -134,10 +135,7 @@ func TestDeadlock(t *testing.T) {
 func TestNoDeadlock(t *testing.T) {
 	const while = 400 * time.Millisecond
 	b := newStillBed(t)
-	word, err := b.comms[0].Device().AllocHost(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	word := testerr.Must(b.comms[0].Device().AllocHost(8))(t)
 	answered := func() error {
 		return errors.Join(b.workers[0].launch("tell", 1, 1, b.to(0)), b.workers[0].launch("awaitFirst", 1, 32, b.to(0)))
 	}

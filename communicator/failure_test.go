@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -131,9 +132,7 @@ func TestTimedOutWaitEndsAfterItsGroup(t *testing.T) {
 	all := workers(t, comms)
 	start := time.Now()
 	waiting(t, comms, all, 1, 0)
-	if err := all[0].stream.Synchronize(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, all[0].stream.Synchronize(t.Context()))
 	if took := time.Since(start); comms[0].Err() == nil && took < verdictTimeout+200*time.Millisecond {
 		t.Errorf("the kernel ended after %v, before its group failed", took)
 	}
@@ -375,9 +374,7 @@ func TestOptions(t *testing.T) {
 	})
 	t.Run("closed device", func(t *testing.T) {
 		d := testdev.Open(t, 0)
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, d.Close())
 		_, err := communicator.New(t.Context(), ranks(t, 1)[0], d, communicator.Options{})
 		failing(t, 0, err, mscclgo.ErrInvalid, "closed")
 	})

@@ -48,22 +48,14 @@ func TestGroup(t *testing.T) {
 func TestGroupGrids(t *testing.T) {
 	comms := group(t, 1, communicator.Options{})
 	w := workers(t, comms)[0]
-	g, err := comms[0].Group(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	kernel, err := w.module.Kernel("barriers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := testerr.Must(comms[0].Group(t.Context()))(t)
+	kernel := testerr.Must(w.module.Kernel("barriers"))(t)
 	const most = devicecode.MaxBlocks
 	noCounts := g.Internal()
 	noCounts.Epochs, noCounts.Arrivals = 0, 0
 	for _, capture := range []bool{false, true} {
 		if capture {
-			if err := w.stream.BeginCapture(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, w.stream.BeginCapture())
 		}
 		for _, grid := range []gpu.Dim3{{X: most + 1}, {X: 2, Y: 2}, {X: 1, Z: 2}} {
 			cfg := gpu.LaunchConfig{Grid: grid, Block: gpu.Dim3{X: 32}}

@@ -20,6 +20,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed communicator_test.cu
@@ -36,10 +37,7 @@ const (
 func ranks(t testing.TB, n int) []*bootstrap.Bootstrap {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rendezvous := testerr.Must(bootstrap.NewRendezvous("127.0.0.1:0", quiet))(t)
 	t.Cleanup(func() { rendezvous.Close() })
 	boots := make([]*bootstrap.Bootstrap, n)
 	var wg sync.WaitGroup

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
@@ -68,10 +69,7 @@ func childGathers(ctx context.Context, c *communicator.Communicator) error {
 func TestJoin(t *testing.T) {
 	const n = 3
 	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience+10*time.Second)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
@@ -123,10 +121,7 @@ func TestJoinWarns(t *testing.T) {
 // aloneInEnv sets the environment of the only rank of a group.
 func aloneInEnv(t *testing.T) {
 	t.Helper()
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rendezvous := testerr.Must(bootstrap.NewRendezvous("127.0.0.1:0", nil))(t)
 	t.Cleanup(func() { rendezvous.Close() })
 	for name, value := range map[string]string{
 		"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MSCCLGO_ID": rendezvous.ID().String(),

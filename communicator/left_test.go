@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestWaitForRankThatLeft has ranks 0 and 2 wait in kernels, over a channel and in a barrier,
@@ -35,22 +36,16 @@ func TestWaitForRankThatLeft(t *testing.T) {
 		return
 	}
 	start := time.Now()
-	if err := errors.Join(workers[0].launch("await", 1, 1, channels[0].HandleOf(0, 1)),
-		workers[2].launch("barriers", 1, 32, groups[2], 1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(channels[1].Close(), comms[1].Close()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(workers[0].launch("await", 1, 1, channels[0].HandleOf(0, 1)),
+		workers[2].launch("barriers", 1, 32, groups[2], 1)))
+	testerr.Check(t, errors.Join(channels[1].Close(), comms[1].Close()))
 	time.Sleep(300 * time.Millisecond)
 	for _, rank := range []int{0, 2} {
 		if err := comms[rank].Err(); err != nil {
 			t.Errorf("while rank 1's bootstrap is open, rank %d has failed: %v", rank, err)
 		}
 	}
-	if err := comms[1].Bootstrap().(interface{ Close() error }).Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, comms[1].Bootstrap().(interface{ Close() error }).Close())
 	for _, rank := range []int{0, 2} {
 		err := comms[rank].Synchronize(t.Context(), workers[rank].stream)
 		failing(t, rank, err, mscclgo.ErrRemote, "peer 1", "rank 1 has left the group, and rank ", "which cannot come any more")
@@ -80,9 +75,7 @@ func TestWaitForRankThatCloses(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- errors.Join(channels[1].Close(), comms[1].Close()) }()
-	if err := workers[0].launch("await", 1, 1, channels[0].HandleOf(0, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, workers[0].launch("await", 1, 1, channels[0].HandleOf(0, 1)))
 	err := comms[0].Synchronize(t.Context(), workers[0].stream)
 	failing(t, 0, err, mscclgo.ErrTimeout, "peer 1", "rank 1 closes the group, and rank 0 needs it: rank 0 has waited")
 	if err := <-closed; err != nil {
@@ -103,10 +96,8 @@ func TestSignalOfRankThatLeft(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if err := errors.Join(workers[1].launch("tell", 1, 1, channels[1].HandleOf(0, 0)), workers[1].stream.Synchronize(t.Context()),
-		channels[1].Close(), comms[1].Close(), comms[1].Bootstrap().(interface{ Close() error }).Close()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(workers[1].launch("tell", 1, 1, channels[1].HandleOf(0, 0)), workers[1].stream.Synchronize(t.Context()),
+		channels[1].Close(), comms[1].Close(), comms[1].Bootstrap().(interface{ Close() error }).Close()))
 	time.Sleep(300 * time.Millisecond)
 	if err := workers[0].run(t.Context(), "await", 1, channels[0].HandleOf(0, 1)); err != nil {
 		t.Error(err)

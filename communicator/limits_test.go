@@ -12,9 +12,7 @@ import (
 // TestEnoughFiles has a limit that is too low for the ranks of a large group.
 func TestEnoughFiles(t *testing.T) {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	if err := enoughFiles(fewRanks); err != nil {
 		t.Errorf("few ranks: %v", err)
 	}

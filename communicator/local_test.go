@@ -83,9 +83,7 @@ func TestNewStream(t *testing.T) {
 	comms := groupWith(t, []communicator.Options{{Timeout: time.Second}, {Timeout: time.Hour}})
 	all := workers(t, comms)
 	stream, err := comms[0].NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer stream.Close()
 	if err := stream.Synchronize(t.Context()); err != nil {
 		t.Errorf("a stream without work: %v", err)
@@ -119,9 +117,7 @@ func TestNewStream(t *testing.T) {
 		t.Errorf("another stream: %v", err)
 	}
 	closed := group(t, 1, communicator.Options{})[0]
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, closed.Close())
 	_, err = closed.NewStream()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "new stream", "closed")
 }
@@ -130,71 +126,40 @@ func TestNewStream(t *testing.T) {
 func TestChannelSets(t *testing.T) {
 	const ranks, blocks, bytes = 3, 2, 16
 	testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		module, err := devicecode.Load(ctx, comm.Device(), "communicator_test.cu", source, devicecode.Options{})
-		if err != nil {
-			return err
-		}
+		module := testerr.Must(devicecode.Load(ctx, comm.Device(), "communicator_test.cu", source, devicecode.Options{}))(t)
 		defer module.Close()
-		stream, err := comm.NewStream()
-		if err != nil {
-			return err
-		}
+		stream := testerr.Must(comm.NewStream())(t)
 		defer stream.Close()
 		values := make([]byte, ranks*blocks*bytes)
 		for i := range blocks * bytes {
 			values[comm.Rank()*blocks*bytes+i] = byte(comm.Rank()*blocks*bytes + i)
 		}
-		buffer, err := gpu.Upload(comm.Device(), values)
-		if err != nil {
-			return err
-		}
+		buffer := testerr.Must(gpu.Upload(comm.Device(), values))(t)
 		defer buffer.Close()
-		channels, err := comm.MemoryChannels(ctx, buffer, communicator.MemoryChannelOptions{PerPeer: blocks})
-		if err != nil {
-			return err
-		}
+		channels := testerr.Must(comm.MemoryChannels(ctx, buffer, communicator.MemoryChannelOptions{PerPeer: blocks}))(t)
 		defer channels.Close()
-		gather, err := module.Kernel("gatherBySet")
-		if err != nil {
-			return err
-		}
-		if err := gather.Launch(stream, gpu.Blocks(blocks, 32), channels.Set(), uint64(bytes)); err != nil {
-			return err
-		}
-		if err := errors.Join(stream.Synchronize(ctx), gpu.CopyOut(values, buffer), comm.Barrier(ctx)); err != nil {
-			return err
-		}
+		gather := testerr.Must(module.Kernel("gatherBySet"))(t)
+		testerr.Check(t, gather.Launch(stream, gpu.Blocks(blocks, 32), channels.Set(), uint64(bytes)))
+		testerr.Check(t, errors.Join(stream.Synchronize(ctx), gpu.CopyOut(values, buffer), comm.Barrier(ctx)))
 		want := make([]byte, len(values))
 		for i := range want {
 			want[i] = byte(i)
 		}
 		testcmp.Equal(t, "what was gathered", values, want)
 
-		service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
-		if err != nil {
-			return err
-		}
+		service := testerr.Must(comm.ProxyService(ctx, proxyservice.ServiceOptions{}))(t)
 		defer service.Close()
-		inbox, err := comm.Device().Alloc(uint64(len(values)))
-		if err != nil {
-			return err
-		}
+		inbox := testerr.Must(comm.Device().Alloc(uint64(len(values))))(t)
 		defer inbox.Close()
 		// Rank 0 sends to rank 2, and rank 1 has no part: a set of others is counted from 0.
 		peers := [][]int{{2}, {}, {0}}[comm.Rank()]
-		ports, err := comm.PortChannels(ctx, service, buffer, communicator.PortChannelOptions{Inbox: inbox, Peers: peers})
-		if err != nil {
-			return err
-		}
+		ports := testerr.Must(comm.PortChannels(ctx, service, buffer, communicator.PortChannelOptions{Inbox: inbox, Peers: peers}))(t)
 		defer ports.Close()
 		set := ports.Set()
 		if set.Internal().Size != uint32(len(peers)) || set.Internal().Rank != set.Internal().Size || (set.Internal().Handles == 0) != (comm.Rank() == 1) {
 			return fmt.Errorf("the set is %+v", set)
 		}
-		send, err := module.Kernel("sendBySet")
-		if err != nil {
-			return err
-		}
+		send := testerr.Must(module.Kernel("sendBySet"))(t)
 		const nobody = 9
 		to, from := uint32(nobody), uint32(nobody)
 		switch comm.Rank() {
@@ -203,16 +168,10 @@ func TestChannelSets(t *testing.T) {
 		case 2:
 			from = 0
 		}
-		if err := send.Launch(stream, gpu.Blocks(1, 1), set, to, from, uint64(len(values))); err != nil {
-			return err
-		}
-		if err := stream.Synchronize(ctx); err != nil {
-			return err
-		}
+		testerr.Check(t, send.Launch(stream, gpu.Blocks(1, 1), set, to, from, uint64(len(values))))
+		testerr.Check(t, stream.Synchronize(ctx))
 		if comm.Rank() == 2 {
-			if err := gpu.CopyOut(values, inbox); err != nil {
-				return err
-			}
+			testerr.Check(t, gpu.CopyOut(values, inbox))
 			testcmp.Equal(t, "what was sent", values, want)
 		}
 		return comm.Barrier(ctx)

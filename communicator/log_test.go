@@ -21,28 +21,20 @@ import (
 func TestLogVariable(t *testing.T) {
 	t.Setenv("MSCCLGO_LOG", "info")
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	stderr := os.Stderr
 	os.Stderr = file
 	t.Cleanup(func() { os.Stderr = stderr; file.Close() })
 	var log bytes.Buffer
 	o := communicator.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	err = communicator.RunTogether(t.Context(), []*gpu.Device{testdev.Open(t, 0)}, o, func(ctx context.Context, c *communicator.Communicator) error {
+	testerr.Check(t, communicator.RunTogether(t.Context(), []*gpu.Device{testdev.Open(t, 0)}, o, func(ctx context.Context, c *communicator.Communicator) error {
 		part, err := c.Split(ctx, 0, 0)
 		if err != nil {
 			return err
 		}
 		return part.Close()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	written, err := os.ReadFile(file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	written := testerr.Must(os.ReadFile(file.Name()))(t)
 	for name, text := range map[string]string{"the standard error": string(written), "the program's logger": log.String()} {
 		if n := strings.Count(text, `level=INFO msg="the group has formed" rank=0 ranks=1 hosts=1 device=`); n != 2 {
 			t.Errorf("%s has it %d times: %s", name, n, text)

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -50,9 +51,7 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 	}
 	ends := onHosts(ctx, t, lab, 1, lossyEnv+"="+file)
 	lab.Hosts[1].Mute()
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, nil, 0o600))
 	time.Sleep(loses)
 	lab.Hosts[1].Unmute()
 	if err := errors.Join(<-ends, <-ends); err != nil {
@@ -64,19 +63,14 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 // Each sends why it ended, or nil.
 func onHosts(ctx context.Context, t *testing.T, lab *netlab.Lab, each int, env string) <-chan error {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	outputs := make([]testproc.Buffer, 2*each)
 	ends := make(chan error, 2*each)
 	for rank, p := range testproc.Places(each, each) {
 		cmd := lab.Hosts[p.Host].Command(ctx, program)
 		cmd.Env = append(append(append(os.Environ(), lab.Env()...), p.Env...), env, "MSCCLGO_DEVICE=emu")
 		cmd.Stdout, cmd.Stderr = &outputs[rank], &outputs[rank]
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, cmd.Start())
 		go func() {
 			err := cmd.Wait()
 			if err != nil {

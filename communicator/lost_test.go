@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -79,9 +80,7 @@ func closedBeforeTheNews(t *testing.T, o communicator.Options, silent bool) {
 	if err := errors.Join(ports[0].Close(), services[0].Close()); err != nil {
 		t.Error(err)
 	}
-	if err := all[1].launch("portStream", 1, 1, ports[1].HandleOf(0, 0), uint64(64), uint32(1<<30)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, all[1].launch("portStream", 1, 1, ports[1].HandleOf(0, 0), uint64(64), uint32(1<<30)))
 	for start := time.Now(); services[1].Err() == nil; time.Sleep(time.Millisecond) {
 		if time.Since(start) > soon {
 			t.Fatal("puts to a rank that has closed its channels go on")
@@ -134,10 +133,7 @@ func TestQueuedBehindAborted(t *testing.T) {
 				}
 			})
 			to := ports[0].HandleOf(0, 1)
-			err := errors.Join(all[0].launch("awaitPort", 1, 1, to), all[0].launch("portStream", 1, 1, to, uint64(bytes), uint32(1)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, errors.Join(all[0].launch("awaitPort", 1, 1, to), all[0].launch("portStream", 1, 1, to, uint64(bytes), uint32(1))))
 			comms[0].Abort(errors.New("the cause"))
 			failing(t, 0, all[0].comm.Synchronize(t.Context(), all[0].stream), mscclgo.ErrAborted, "the cause")
 			if err := services[0].Close(); err != nil { // all that it was asked for is served
@@ -145,9 +141,7 @@ func TestQueuedBehindAborted(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond) // in which it would arrive
 			got := make([]byte, bytes)
-			if err := gpu.CopyOut(got, inboxes[1]); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, gpu.CopyOut(got, inboxes[1]))
 			if n := slices.Index(got, 1); n >= 0 {
 				t.Errorf("rank 1 got what was sent after the failure: %v", got)
 			}

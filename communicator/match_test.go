@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
@@ -267,10 +268,7 @@ func TestMatchCallProcesses(t *testing.T) {
 	if kind, _, _ := strings.Cut(testdev.Name(t, 0), ":"); kind != "emu" {
 		t.Skip("the board is the host's alone")
 	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	for name, mode := range matchModes {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

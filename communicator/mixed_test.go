@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -242,10 +243,7 @@ func TestTransportsOfAHost(t *testing.T) {
 	got := make([][]registeredmem.Transports, len(all))
 	for rank, c := range groupWith(t, all) {
 		for peer := range all {
-			over, err := c.Transport(peer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			over := testerr.Must(c.Transport(peer))(t)
 			got[rank] = append(got[rank], over)
 		}
 	}

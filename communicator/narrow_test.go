@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -33,9 +34,7 @@ func TestNarrowLink(t *testing.T) {
 	defer cancel()
 	ends := onHosts(ctx, t, lab, 2, narrowEnv+"="+file)
 	lab.Hosts[1].Narrow(600)
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, os.WriteFile(file, nil, 0o600))
 	if err := errors.Join(<-ends, <-ends, <-ends, <-ends); err != nil {
 		t.Error(err)
 	}

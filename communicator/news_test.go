@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // newsroom is a group of ranks that have no more than news.
@@ -126,9 +127,7 @@ func TestOwnBootstrapRankLeaves(t *testing.T) {
 	testdev.Parallel(t) // rank 1 waits for the others to close too
 	const n = 11
 	o, comms := officeGroup(t, n, communicator.Options{Timeout: time.Hour})
-	if err := comms[1].Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, comms[1].Close())
 	close(o.gone[1])
 	comms[n-1].Abort(errors.New("the disk is full"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience/4)

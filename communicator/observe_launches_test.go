@@ -5,33 +5,24 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestLaunchEndsAtDeadline has a launch end, by the deadline of a wait in it, just when the rank
 // looks: others must still hear that it was under way.
 func TestLaunchEndsAtDeadline(t *testing.T) {
 	dev := testdev.Open(t, 0)
-	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(dev.NewStream())(t)
 	defer s.Close()
 	all, _ := observers(0)
 	o := all[0]
 	o.dev, o.launches = dev, dev.Internal().GroupLaunches()
 	defer o.launches.End()
-	if err := s.BeginCapture(); err != nil {
-		t.Fatal(err)
-	}
-	graph, err := s.EndCapture()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, s.BeginCapture())
+	graph := testerr.Must(s.EndCapture())(t)
 	defer graph.Close()
 	for round := range 3 {
-		if err := errors.Join(graph.Launch(s), graph.Launch(s)); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, errors.Join(graph.Launch(s), graph.Launch(s)))
 		failed := round > 0 // and goes on to be
 		o.tick(func() *deviceNotes {
 			if err := s.Synchronize(t.Context()); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -17,15 +18,10 @@ func TestClosedServices(t *testing.T) {
 	all, _ := observers(0)
 	services := make([]*proxyservice.ProxyService, 4)
 	for i := range services {
-		s, err := proxyservice.New(device, proxyservice.ServiceOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testerr.Must(proxyservice.New(device, proxyservice.ServiceOptions{}))(t)
 		t.Cleanup(func() { s.Close() })
 		if i > 0 { // the first never starts
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, s.Start(t.Context()))
 		}
 		services[i] = s
 		all[0].serves(s)
@@ -38,13 +34,9 @@ func TestClosedServices(t *testing.T) {
 		return numbers
 	}
 	testcmp.Equal(t, "services", watched(), []int{0, 1, 2, 3})
-	if err := services[2].Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, services[2].Stop(t.Context()))
 	for _, i := range []int{0, 3} {
-		if err := services[i].Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, services[i].Close())
 	}
 	testcmp.Equal(t, "services of which two are closed and one is stopped", watched(), []int{1, 2})
 	runtime.KeepAlive(services)

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/watch"
 )
 
@@ -185,9 +186,7 @@ func TestSilentHostWhileThisRankDoesNotRun(t *testing.T) {
 	*clock = clock.Add(time.Minute)
 	ticks(clock, 500*time.Millisecond, all[0])
 	e := all[1].relay(0, make([]uint64, 2))
-	if _, err := all[0].hear(1, e); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(all[0].hear(1, e))(t)
 	if v, dead := ticks(clock, 4500*time.Millisecond, all[0]); dead {
 		t.Errorf("what had come was not heard: %+v", v)
 	}
@@ -200,9 +199,7 @@ func TestSuspects(t *testing.T) {
 	relays := func(d time.Duration) { // of host 0
 		for end := clock.Add(d); clock.Before(end); {
 			ticks(clock, all[0].compare, all...)
-			if _, err := all[1].hear(0, all[0].relay(1, make([]uint64, 3))); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(all[1].hear(0, all[0].relay(1, make([]uint64, 3))))(t)
 		}
 		ticks(clock, reportInterval, all...)
 	}
@@ -244,9 +241,7 @@ func TestMute(t *testing.T) {
 	heard := func(d time.Duration, ranks ...*observer) { // by rank 0, of the other host
 		for end := clock.Add(d); clock.Before(end); {
 			ticks(clock, all[0].compare, append(ranks, all[0], all[1])...)
-			if _, err := all[0].hear(2, all[2].relay(0, make([]uint64, 4))); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Must(all[0].hear(2, all[2].relay(0, make([]uint64, 4))))(t)
 		}
 	}
 	mute := func(when string, want ...bool) {
@@ -271,14 +266,10 @@ func TestMute(t *testing.T) {
 // from what it had counted before. Where neither ran, as of a job that a shell has stopped, it begins there too.
 func TestStoppedWhileThisRankDoesNotRun(t *testing.T) {
 	process := exec.Command("sleep", "600")
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, process.Start())
 	defer process.Wait()
 	defer process.Process.Kill()
-	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, process.Process.Signal(syscall.SIGSTOP))
 	for start := time.Now(); !procfs.Stopped(process.Process.Pid); time.Sleep(time.Millisecond) {
 		if time.Since(start) > time.Minute {
 			t.Fatal("the process is not stopped")
@@ -317,9 +308,7 @@ func TestRelay(t *testing.T) {
 			turns[[2]int{from, to}] = make([]uint64, len(all))
 		}
 		e := all[from].relay(to, turns[[2]int{from, to}])
-		if _, err := all[to].hear(from, e); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Must(all[to].hear(from, e))(t)
 		return len(e.pulses)
 	}
 	testcmp.Equal(t, "the messages' pulses", []int{send(2, 0), send(3, 0), send(0, 2), send(0, 3)}, []int{1, 2, 4, 3})
@@ -448,10 +437,7 @@ func TestAskEarly(t *testing.T) {
 // exchanged but on demand.
 func TestAsk(t *testing.T) {
 	owners := []int{0, 0, 2, 3, 3}
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rendezvous := testerr.Must(bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
 	defer rendezvous.Close()
 	comms := make([]*Communicator, len(owners))
 	var wg sync.WaitGroup

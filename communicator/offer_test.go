@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func sampleOffer() *offer {
@@ -18,10 +20,7 @@ func sampleOffer() *offer {
 func TestOffer(t *testing.T) {
 	good := sampleOffer()
 	b := offerWire.Marshal(good)
-	got, err := decodeOffer(b, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(decodeOffer(b, 3))(t)
 	if diff := cmp.Diff(good, got, cmp.AllowUnexported(offer{}, place{}, description{})); diff != "" {
 		t.Errorf("decoded offer (-want +got):\n%s", diff)
 	}

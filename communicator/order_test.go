@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -105,10 +106,7 @@ func TestCloseInAnyOrder(t *testing.T) {
 func closeInOrder(t *testing.T, first string, busy bool) {
 	devices := make([]*gpu.Device, 2)
 	for i := range devices {
-		var err error
-		if devices[i], err = gpu.Open(testdev.Name(t, i)); err != nil {
-			t.Fatal(err)
-		}
+		devices[i] = testerr.Must(gpu.Open(testdev.Name(t, i)))(t)
 	}
 	comms := groupOn(t, devices, make([]communicator.Options, 2))
 	stacks := make([]*stack, 2)

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -127,10 +128,7 @@ func TestCloseWhileWaiting(t *testing.T) {
 func closeWhileWaiting(t *testing.T, kind string, order []int) {
 	devices := make([]*gpu.Device, 2)
 	for i := range devices {
-		var err error
-		if devices[i], err = gpu.Open(testdev.Name(t, i)); err != nil {
-			t.Fatal(err)
-		}
+		devices[i] = testerr.Must(gpu.Open(testdev.Name(t, i)))(t)
 	}
 	options := communicator.Options{Timeout: time.Hour, Scratch: 4096}
 	comms := groupOn(t, devices, []communicator.Options{options, options})

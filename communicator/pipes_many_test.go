@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -36,10 +37,7 @@ func TestManyPipes(t *testing.T) {
 					}
 				}
 				if name == "ports" {
-					var err error
-					if o.Service, err = c.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
-						return err
-					}
+					o.Service = testerr.Must(c.ProxyService(ctx, proxyservice.ServiceOptions{}))(t)
 					o.Ports = true
 				}
 				return alongRing(ctx, c, o, want)

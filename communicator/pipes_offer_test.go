@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/pipe"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func samplePipeOffer() *pipeOffer {
@@ -21,10 +22,7 @@ func samplePipeOffer() *pipeOffer {
 func TestPipeOffer(t *testing.T) {
 	good := samplePipeOffer()
 	b := pipeOfferWire.Marshal(good)
-	got, err := decodePipeOffer(b, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testerr.Must(decodePipeOffer(b, 3))(t)
 	if diff := cmp.Diff(good, got, cmp.AllowUnexported(pipeOffer{}, offeredEnd{}, lotSize{})); diff != "" {
 		t.Errorf("decoded offer (-want +got):\n%s", diff)
 	}

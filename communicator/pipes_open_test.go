@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -425,9 +426,7 @@ func TestLazyPipesOneSide(t *testing.T) {
 		if errs[1] != nil {
 			t.Errorf("rank 1: %v", errs[1])
 		}
-		if err := pipes[0].Open(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, pipes[0].Open(t.Context(), 1))
 		each(t, 2, func(rank int) error {
 			o := toAllOthers(rank, 2)
 			return errors.Join(sendToAll(t.Context(), all[rank], pipes[rank], o, 5000), comms[rank].Barrier(t.Context()), proxies[rank].Close(), pipes[rank].Close())
@@ -681,28 +680,12 @@ func TestManyLazyPipes(t *testing.T) {
 	n := testgroup.Many(t)
 	testgroup.Run(t, n, communicator.Options{}, func(ctx context.Context, c *communicator.Communicator) error {
 		o, rank := lazyToAllOthers(c.Rank(), n), c.Rank()
-		p, err := c.Pipes(ctx, o)
-		if err != nil {
-			return err
-		}
-		need, err := c.PipeBytes(o)
-		if err != nil {
-			return err
-		}
-		if err := p.Open(ctx, (rank+1)%n, (rank+n-1)%n); err != nil {
-			return err
-		}
-		w, err := newWorker(ctx, c)
-		if err != nil {
-			return err
-		}
-		data, err := gpu.Upload(c.Device(), bytes.Repeat([]byte{byte(rank + 1)}, 2*700))
-		if err != nil {
-			return err
-		}
-		if err := w.run(ctx, "passTo", 32, p.Set(), data, 700, uint32(0), uint32(0)); err != nil {
-			return err
-		}
+		p := testerr.Must(c.Pipes(ctx, o))(t)
+		need := testerr.Must(c.PipeBytes(o))(t)
+		testerr.Check(t, p.Open(ctx, (rank+1)%n, (rank+n-1)%n))
+		w := testerr.Must(newWorker(ctx, c))(t)
+		data := testerr.Must(gpu.Upload(c.Device(), bytes.Repeat([]byte{byte(rank + 1)}, 2*700)))(t)
+		testerr.Check(t, w.run(ctx, "passTo", 32, p.Set(), data, 700, uint32(0), uint32(0)))
 		return errors.Join(holds(data, 700, byte((rank+n-1)%n+1)), pool(c, 2*need/uint64(n-1)), c.Barrier(ctx), w.close(), data.Close(), p.Close())
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -14,23 +15,11 @@ import (
 // import one pool the second gets the first's, and who imports while the pool is closed keeps nothing.
 func TestSlowPeerPool(t *testing.T) {
 	device := testdev.Open(t, 0)
-	registry, err := registeredmem.NewRegistry(registeredmem.Options{Group: [16]byte{1}, Secret: [32]byte{2}, Device: device})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Group: [16]byte{1}, Secret: [32]byte{2}, Device: device}))(t)
 	t.Cleanup(func() { registry.Close() })
-	buffer, err := device.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := registry.Register(buffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	description, err := own.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	buffer := testerr.Must(device.Alloc(4096))(t)
+	own := testerr.Must(registry.Register(buffer))(t)
+	description := testerr.Must(own.MarshalBinary())(t)
 
 	begun, goOn := make(chan bool), make(chan bool)
 	loaded := make(chan *registeredmem.Memory, 3)

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/pipe"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -174,40 +175,25 @@ func TestSharedPipesPosted(t *testing.T) {
 	for _, ports := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ports=%v", ports), func(t *testing.T) {
 			testgroup.Run(t, n, communicator.Options{PipePool: 3 << 20}, func(ctx context.Context, c *communicator.Communicator) error {
-				w, err := newWorker(ctx, c)
-				if err != nil {
-					return err
-				}
+				w := testerr.Must(newWorker(ctx, c))(t)
 				o := toAllOthers(c.Rank(), n)
 				o.Ports = ports
-				if o.Buffer, err = c.Device().Alloc(1000); err != nil {
-					return err
-				}
+				o.Buffer = testerr.Must(c.Device().Alloc(1000))(t)
 				for round := range uint64(2*lots + 1) {
 					if ports {
-						if o.Service, err = c.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
-							return err
-						}
+						o.Service = testerr.Must(c.ProxyService(ctx, proxyservice.ServiceOptions{}))(t)
 					}
 					p, err := c.Pipes(ctx, o)
-					if err != nil {
-						return err
-					}
-					if err := errors.Join(sendToAll(ctx, w, p, o, length), w.run(ctx, "postMore", 32, p.Set(), length)); err != nil {
-						return err
-					}
+					testerr.Check(t, err)
+					testerr.Check(t, errors.Join(sendToAll(ctx, w, p, o, length), w.run(ctx, "postMore", 32, p.Set(), length)))
 					s, err := c.PipePool()
 					if err != nil || s.Lots != lots || s.Lent != 1 || s.Refused != 0 {
 						return fmt.Errorf("round %d: the memory of shared pipes says %+v (%v)", round, s, err)
 					}
 					if ports {
-						if err := o.Service.Close(); err != nil {
-							return err
-						}
+						testerr.Check(t, o.Service.Close())
 					}
-					if err := errors.Join(c.Barrier(ctx), p.Close(), p.Close(), pool(c, 0)); err != nil {
-						return err
-					}
+					testerr.Check(t, errors.Join(c.Barrier(ctx), p.Close(), p.Close(), pool(c, 0)))
 				}
 				return errors.Join(w.close(), o.Buffer.Close())
 			})
@@ -284,29 +270,15 @@ func TestManySharedPipes(t *testing.T) {
 			testgroup.Run(t, n, communicator.Options{}, func(ctx context.Context, c *communicator.Communicator) error {
 				o := toAllOthers(c.Rank(), n)
 				if ports {
-					var err error
-					if o.Service, err = c.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
-						return err
-					}
+					o.Service = testerr.Must(c.ProxyService(ctx, proxyservice.ServiceOptions{}))(t)
 					o.Ports = true
 				}
-				p, err := c.Pipes(ctx, o)
-				if err != nil {
-					return err
-				}
-				w, err := newWorker(ctx, c)
-				if err != nil {
-					return err
-				}
+				p := testerr.Must(c.Pipes(ctx, o))(t)
+				w := testerr.Must(newWorker(ctx, c))(t)
 				h := p.To(0, o.To[0]).Handle()
 				length := 5*h.SlotBytes + 1 // two slots, and three of a lot
-				if err := sendToAll(ctx, w, p, o, length); err != nil {
-					return err
-				}
-				s, err := c.PipePool()
-				if err != nil {
-					return err
-				}
+				testerr.Check(t, sendToAll(ctx, w, p, o, length))
+				s := testerr.Must(c.PipePool())(t)
 				if c.Rank() == 0 {
 					t.Logf("%d ranks: %d slots of %d bytes, and %d to borrow; %+v", n, h.SlotCount, h.SlotBytes, h.LotSlots, s)
 				}
@@ -318,9 +290,7 @@ func TestManySharedPipes(t *testing.T) {
 					return fmt.Errorf("the memory of shared pipes says %+v", s)
 				}
 				if o.Service != nil {
-					if err := o.Service.Close(); err != nil {
-						return err
-					}
+					testerr.Check(t, o.Service.Close())
 				}
 				return errors.Join(c.Barrier(ctx), w.close(), p.Close())
 			})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/internal/pipe"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -58,13 +59,8 @@ func TestPipeDefaults(t *testing.T) {
 			}
 			o.Ports = c.ports
 			p := newPipes(comm, o)
-			if err := p.fit("lay pipes"); err != nil {
-				t.Fatal(err)
-			}
-			bytes, err := p.lay("lay pipes")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, p.fit("lay pipes"))
+			bytes := testerr.Must(p.lay("lay pipes"))(t)
 			t.Logf("slots of %d bytes, %d bytes", p.size.SlotBytes, bytes)
 			if got := p.size.SlotBytes; got != c.want {
 				t.Errorf("slots of %d bytes, want %d", got, c.want)

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -376,16 +377,11 @@ func TestStreamPortTimeout(t *testing.T) {
 	for _, direct := range []channel.Direct{channel.DefaultDirect, channel.HostOnly} {
 		comms := groupWith(t, []communicator.Options{{Timeout: 2 * time.Second}, {Timeout: time.Hour}})
 		ends := portEnds(t, comms, direct, communicator.PortChannelOptions{})
-		stream, err := comms[0].NewStream()
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testerr.Must(comms[0].NewStream())(t)
 		defer stream.Close()
 		to := ends[0].ports.OnStream(stream, 0, 1)
 		start := time.Now()
-		if err := errors.Join(to.Signal(), to.Wait(), to.Store(0, 1), to.PutWithSignalAndFlush(8, 0, 8)); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, errors.Join(to.Signal(), to.Wait(), to.Store(0, 1), to.PutWithSignalAndFlush(8, 0, 8)))
 		failing(t, 0, stream.Synchronize(t.Context()), mscclgo.ErrTimeout, "rank 0, peer 1", "signal 1 of channel 'halo'")
 		within(t, start)
 		select {
@@ -402,12 +398,8 @@ func TestStreamPortTimeout(t *testing.T) {
 // blame, on both ranks.
 func TestPeerClosesInbox(t *testing.T) {
 	ends := portEnds(t, group(t, 2, communicator.Options{Timeout: patience}), channel.HostOnly, communicator.PortChannelOptions{})
-	if err := ends[1].inbox.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := ends[0].to().PutWithSignalAndFlush(8, 0, 8); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, ends[1].inbox.Close())
+	testerr.Check(t, ends[0].to().PutWithSignalAndFlush(8, 0, 8))
 	failing(t, 0, ends[0].comm.Synchronize(t.Context(), ends[0].stream), mscclgo.ErrRemote, "rank 0, peer 1", "rank 1 has closed the buffer")
 	select {
 	case <-ends[1].comm.Done():
@@ -424,15 +416,9 @@ func TestStreamPortWrong(t *testing.T) {
 		t.Run(o.Transports.String(), func(t *testing.T) {
 			ends := portEnds(t, group(t, 2, o), 0, communicator.PortChannelOptions{PerPeer: 2})
 			e := ends[0]
-			foreign, err := testdev.Open(t, 1).NewStream()
-			if err != nil {
-				t.Fatal(err)
-			}
+			foreign := testerr.Must(testdev.Open(t, 1).NewStream())(t)
 			defer foreign.Close()
-			closed, err := e.comm.NewStream()
-			if err != nil {
-				t.Fatal(err)
-			}
+			closed := testerr.Must(e.comm.NewStream())(t)
 			closed.Close()
 			const size = 8 * portWords
 			none := (*communicator.PortChannels)(nil).OnStream(e.stream, 0, 1)
@@ -490,22 +476,13 @@ func TestStreamPortWrong(t *testing.T) {
 func TestStreamPortNotAsked(t *testing.T) {
 	comms := group(t, 1, communicator.Options{})
 	c := comms[0]
-	s, err := c.ProxyService(t.Context(), proxyservice.ServiceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(c.ProxyService(t.Context(), proxyservice.ServiceOptions{}))(t)
 	defer s.Close()
-	stream, err := c.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testerr.Must(c.NewStream())(t)
 	defer stream.Close()
 	for onStream, says := range map[bool]string{false: "were made without PortChannelOptions.OnStream", true: "closed"} {
 		buffer := upload(t, c.Device(), 0, 64)
-		p, err := c.PortChannels(t.Context(), s, buffer, communicator.PortChannelOptions{OnStream: onStream})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := testerr.Must(c.PortChannels(t.Context(), s, buffer, communicator.PortChannelOptions{OnStream: onStream}))(t)
 		buffer.Close()
 		failing(t, 0, p.OnStream(stream, 0, 0).Put(0, 0, 8), mscclgo.ErrInvalid, "rank 0, peer 0", says)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -246,9 +247,7 @@ func TestReform(t *testing.T) {
 
 	// Ranks 0 and 1 are in kernels when rank 2 fails.
 	for _, r := range all[:2] {
-		if err := r.barriers.Launch(r.stream); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.barriers.Launch(r.stream))
 	}
 	all[2].comm.Abort(errors.New("the disk is full"))
 	goOn(true, 3)
@@ -411,9 +410,7 @@ func TestReformNever(t *testing.T) {
 	comms := group(t, 1, communicator.Options{})
 	boot := ranks(t, 1)[0]
 	boot.Abort(errors.New("it has failed"))
-	if _, err := comms[0].Group(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(comms[0].Group(t.Context()))(t)
 	if _, err := comms[0].Reform(t.Context(), boot); err == nil {
 		t.Fatal("re-formed over a bootstrap that has failed")
 	}
@@ -493,14 +490,8 @@ func TestReformEthernet(t *testing.T) {
 // TestReformJoined has the device that Join opened be closed with the last communicator.
 func TestReformJoined(t *testing.T) {
 	aloneInEnv(t)
-	first, err := communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := first.Reform(t.Context(), ranks(t, 1)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testerr.Must(communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0)}))(t)
+	next := testerr.Must(first.Reform(t.Context(), ranks(t, 1)[0]))(t)
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
@@ -518,19 +509,10 @@ func TestReformJoined(t *testing.T) {
 // TestReformOfAnother refuses to carry what belongs to another group.
 func TestReformOfAnother(t *testing.T) {
 	comms := group(t, 1, communicator.Options{})
-	buffer, err := comms[0].Device().Alloc(1 << 12)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buffer := testerr.Must(comms[0].Device().Alloc(1 << 12))(t)
 	defer buffer.Close()
-	channels, err := comms[0].MemoryChannels(t.Context(), buffer, communicator.MemoryChannelOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	peers, err := comms[0].Share(t.Context(), buffer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	channels := testerr.Must(comms[0].MemoryChannels(t.Context(), buffer, communicator.MemoryChannelOptions{}))(t)
+	peers := testerr.Must(comms[0].Share(t.Context(), buffer))(t)
 	other := group(t, 1, communicator.Options{})
 	for _, c := range []*communicator.Communicator{comms[0], other[0]} {
 		_, err := channels.Reform(t.Context(), c)

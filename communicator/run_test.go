@@ -99,18 +99,10 @@ func TestRunPanics(t *testing.T) {
 func TestTime(t *testing.T) {
 	var times [2]time.Duration
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
+		stream := testerr.Must(comm.Device().NewStream())(t)
 		defer stream.Close()
-		data, err := comm.Device().Alloc(uint64(1+comm.Rank()) << 20)
-		if err != nil {
-			return err
-		}
-		if times[comm.Rank()], err = comm.Time(ctx, stream, func() error { return stream.Fill(data, 0, 1, data.Size()) }); err != nil {
-			return err
-		}
+		data := testerr.Must(comm.Device().Alloc(uint64(1+comm.Rank()) << 20))(t)
+		times[comm.Rank()] = testerr.Must(comm.Time(ctx, stream, func() error { return stream.Fill(data, 0, 1, data.Size()) }))(t)
 		spoilt := errors.New("spoilt")
 		if _, err := comm.Time(ctx, stream, func() error { return spoilt }); !errors.Is(err, spoilt) {
 			return fmt.Errorf("got %v", err)

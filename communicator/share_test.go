@@ -11,16 +11,14 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
 // upload returns a buffer of n bytes of one value, closed with the test.
 func upload(t testing.TB, d *gpu.Device, value byte, n int) *gpu.Buffer {
 	t.Helper()
-	b, err := gpu.Upload(d, bytes.Repeat([]byte{value}, n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(gpu.Upload(d, bytes.Repeat([]byte{value}, n)))(t)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -75,9 +73,7 @@ func TestOneRankFails(t *testing.T) {
 	comms := group(t, 3, communicator.Options{})
 	stranger := upload(t, testdev.Open(t, 0), 0, 64)
 	closed := upload(t, comms[faulty].Device(), 0, 64)
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, closed.Close())
 	share := func(wrong *gpu.Buffer) func(c *communicator.Communicator, right *gpu.Buffer) error {
 		return func(c *communicator.Communicator, b *gpu.Buffer) error {
 			if c.Rank() == faulty {
@@ -129,10 +125,7 @@ func TestOneRankFails(t *testing.T) {
 func TestNil(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
 	all := workers(t, comms)
-	kernel, err := all[0].module.Kernel("await")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kernel := testerr.Must(all[0].module.Kernel("await"))(t)
 	for name, try := range map[string]func(c *communicator.Communicator) error{
 		"service": func(c *communicator.Communicator) error {
 			var s *proxyservice.ProxyService

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // failed is the bootstrap of a rank whose group has failed.
@@ -32,10 +33,7 @@ func TestFailChild(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rendezvous := testerr.Must(bootstrap.NewRendezvous("127.0.0.1:0", nil))(t)
 			defer rendezvous.Close()
 			boots := make([]*bootstrap.Bootstrap, len(test.ranks))
 			var all sync.WaitGroup

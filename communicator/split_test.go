@@ -20,6 +20,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // children splits communicators, whose rank r passes colors[r] and keys[r].
@@ -166,9 +167,7 @@ func TestSplitOneRankFails(t *testing.T) {
 // by its number in the group that was split.
 func TestSplitNamesRank(t *testing.T) {
 	comms := group(t, 3, communicator.Options{})
-	if err := comms[1].Device().Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, comms[1].Device().Close())
 	all := outcomes(t, 3, func(rank int) error {
 		_, err := comms[rank].Split(t.Context(), min(rank, 1), 0)
 		return err
@@ -188,9 +187,7 @@ func TestSplitNamesRank(t *testing.T) {
 // what another rank of the child is told, since the one may have come of the other.
 func TestSplitFailsByParent(t *testing.T) {
 	comms := group(t, 3, communicator.Options{})
-	if err := comms[2].Device().Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, comms[2].Device().Close())
 	failed := make(chan struct{})
 	all := outcomes(t, 3, func(rank int) error {
 		_, err := comms[rank].Split(t.Context(), min(rank, 1), 0)
@@ -303,10 +300,7 @@ func splitChild() error {
 // TestSplitRankDies kills a rank: only the child that has it fails.
 func TestSplitRankDies(t *testing.T) {
 	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rendezvous := testerr.Must(bootstrap.NewRendezvous("127.0.0.1:0", nil))(t)
 	defer rendezvous.Close()
 	if _, err := devicecode.Load(t.Context(), testdev.Open(t, 0), "communicator_test.cu", source, devicecode.Options{}); err != nil {
 		t.Fatal(err) // so that the ranks find it in the cache

@@ -20,6 +20,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/launcher"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -67,10 +68,7 @@ type traceEntry struct {
 // readTrace reads a file and counts the slices by name, without the peers' numbers.
 func readTrace(t *testing.T, path string) *trace {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testerr.Must(os.ReadFile(path))(t)
 	tr := &trace{slices: map[string]int{}}
 	if err := json.Unmarshal(text, tr); err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -316,19 +314,10 @@ func TestTraceOff(t *testing.T) {
 func TestTraceOfGraph(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	d := testdev.Open(t, 0)
-	module, err := devicecode.Load(t.Context(), d, "none.cu", []byte(`extern "C" __global__ void nothing() {}`), devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := testerr.Must(devicecode.Load(t.Context(), d, "none.cu", []byte(`extern "C" __global__ void nothing() {}`), devicecode.Options{}))(t)
 	defer module.Close()
-	kernel, err := module.Kernel("nothing")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kernel := testerr.Must(module.Kernel("nothing"))(t)
+	stream := testerr.Must(d.NewStream())(t)
 	defer stream.Close()
 	launch := func(g *gpu.Graph) error {
 		return errors.Join(g.Launch(stream), stream.Synchronize(t.Context()))
@@ -445,9 +434,7 @@ func TestTraceTogether(t *testing.T) {
 	t.Setenv("MSCCLGO_TRACE", file)
 	devices := []*gpu.Device{testdev.Open(t, 0), testdev.Open(t, 1)}
 	none := func(context.Context, *communicator.Communicator) error { return nil }
-	if err := communicator.RunTogether(t.Context(), devices, communicator.Options{}, none); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, communicator.RunTogether(t.Context(), devices, communicator.Options{}, none))
 	if text, err := os.ReadFile(file); err != nil || !bytes.Contains(text, []byte(`"rank 1`)) {
 		t.Errorf("the timeline is %.1000q: %v", text, err)
 	}
@@ -506,10 +493,7 @@ func TestTraceProcesses(t *testing.T) {
 	if kind, _, _ := strings.Cut(testdev.Name(t, 0), ":"); kind != "emu" {
 		t.Skip("the ranks are processes on emulated devices")
 	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testerr.Must(os.Executable())(t)
 	for _, mode := range []string{"host", "hosts"} {
 		t.Run(mode, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

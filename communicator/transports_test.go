@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -70,10 +71,7 @@ func TestChooseTransport(t *testing.T) {
 		"nothing in common":           {has(shm|ib, 100, 0), has(shm|tcp, 0, 100), false, 0},
 	} {
 		for range 2 {
-			a, err := openedWire.Unmarshal(openedWire.Marshal(&c.a))
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := testerr.Must(openedWire.Unmarshal(openedWire.Marshal(&c.a)))(t)
 			if got := a.choose(c.b, c.sameHost); got != c.want {
 				t.Errorf("%s: %v, not %v", name, got, c.want)
 			}

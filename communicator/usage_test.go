@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // usage is what a group's communicators hold.
@@ -22,9 +23,7 @@ func take(t testing.TB, comms []*communicator.Communicator) usage {
 	var u usage
 	for _, c := range comms {
 		free, _, err := c.Device().MemoryInfo()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 		u.free = append(u.free, free)
 		u.arena = append(u.arena, communicator.ArenaBytes(c))
 	}
@@ -35,10 +34,7 @@ func take(t testing.TB, comms []*communicator.Communicator) usage {
 // look counts the process's descriptors and goroutines.
 func (u *usage) look(t testing.TB) {
 	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testerr.Must(os.ReadDir("/proc/self/fd"))(t)
 	u.files, u.goroutines = len(files), runtime.NumGoroutine()
 }
 

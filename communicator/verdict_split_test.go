@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // apart is by how much waits of one group begin before another group's. So their deadlines pass,
@@ -98,9 +99,7 @@ func newPartedOf(t *testing.T, comms []*communicator.Communicator, colors, keys 
 func (p *parted) meet(t *testing.T, ranks ...int) {
 	t.Helper()
 	for _, rank := range ranks {
-		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, barrier(t, p.all[rank], p.part[rank]))
 	}
 }
 
@@ -161,13 +160,9 @@ func TestMissingSignalAmongGroups(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testdev.Parallel(t) // they mostly wait
 			p := newParted(t, c.colors, c.keys)
-			if err := c.begin(t, p); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, c.begin(t, p))
 			time.Sleep(apart)
-			if err := c.then(t, p); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, c.then(t, p))
 			early, earlier, late, later := p.part, c.part, p.comms, c.outer
 			if c.outerFirst {
 				early, earlier, late, later = p.comms, c.outer, p.part, c.part
@@ -195,9 +190,7 @@ func TestMissingSignalOutsideAborts(t *testing.T) {
 			p := newParted(t, []int{0, 0, 0, -1}, []int{0, -1, -2, 0}) // 2, 1, 0
 			p.meet(t, 0, 1)
 			time.Sleep(apart)
-			if err := p.await(2, 3); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, p.await(2, 3))
 			err := p.part[first].Synchronize(t.Context(), p.all[first].stream)
 			p.comms[first].Abort(err)
 			blames(t, "the part", p.part, 0, "rank 3 of the outer group never signalled rank 0: rank 0 has waited")
@@ -212,12 +205,8 @@ func TestMissingSignalOutsideAborts(t *testing.T) {
 func TestAbortByPart(t *testing.T) {
 	p := newParted(t, []int{0, 0, 0, -1}, []int{0, -1, -2, 0}) // 2, 1, 0
 	other := children(t, p.comms, []int{-1, 0, 0, 0}, []int{0, 0, 0, 0})
-	if err := barrier(t, p.all[0], p.part[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := barrier(t, p.all[1], p.part[1]); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, barrier(t, p.all[0], p.part[0]))
+	testerr.Check(t, barrier(t, p.all[1], p.part[1]))
 	blames(t, "the part", p.part, 0, "rank 0 did not come")
 	p.comms[1].Abort(fmt.Errorf("step 3: %w", p.part[1].Err()))
 	blames(t, "the outer group", p.comms, 2, "another group of this rank has failed; ranks have its numbers (0 is rank 2 here, 1 is rank 1 here, 2 is rank 0 here)")
@@ -305,9 +294,7 @@ func TestOuterGroupFailsOfNobody(t *testing.T) {
 	}
 	o := communicator.Options{Timeout: verdictTimeout, Scratch: 4096}
 	p := newPartedOf(t, groupOver(t, boots, devices(t, 4), []communicator.Options{o, o, o, o}), []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
-	if err := p.await(2, 3); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.await(2, 3))
 	time.Sleep(apart)
 	p.meet(t, 0, 1)
 	blames(t, "the part", p.part, 2, "rank 3 of the outer group never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
@@ -328,9 +315,7 @@ func TestMissingSignalInOtherPart(t *testing.T) {
 	})
 	p.meet(t, 0, 1)
 	time.Sleep(apart)
-	if err := barrier(t, p.all[2], other[2]); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, barrier(t, p.all[2], other[2]))
 	blames(t, "the part", p.part, 2, "rank 3 of the outer group did not come: rank 2 has waited", "from 3 of the outer group to 2, block 0, in another group")
 	blames(t, "the other part", other, 0, "rank 0 did not come: rank 1 has waited")
 	settled(t, p.all)

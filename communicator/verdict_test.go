@@ -20,6 +20,7 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/launcher"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -253,10 +254,7 @@ func stepApartVerdict(t *testing.T, comms []*communicator.Communicator, all []*w
 func TestKernelNotBegun(t *testing.T) {
 	comms := group(t, 3, communicator.Options{Timeout: verdictTimeout})
 	all := workers(t, comms)
-	word, err := comms[2].Device().AllocHost(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	word := testerr.Must(comms[2].Device().AllocHost(8))(t)
 	t.Cleanup(func() { word.Close() })
 	defer func() {
 		if err := gpu.CopyIn(word, []uint64{1}); err != nil {
@@ -292,19 +290,14 @@ func TestHandlerBlocks(t *testing.T) {
 	all := workers(t, comms)
 	waiting(t, comms, all, 1, 0)
 	called, release := make(chan struct{}), make(chan struct{})
-	s, err := comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
+	s := testerr.Must(comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
 		close(called)
 		<-release
 		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	defer s.Close()
 	defer close(release)
-	if err := all[1].launch("ask", 1, 1, s.Fifo(), uint32(200)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, all[1].launch("ask", 1, 1, s.Fifo(), uint32(200)))
 	select {
 	case <-called:
 	case <-time.After(soon):
@@ -322,18 +315,13 @@ func TestHandlerEndsWithGroup(t *testing.T) {
 	comms := group(t, 2, communicator.Options{Timeout: time.Hour})
 	all := workers(t, comms)
 	called, ended := make(chan struct{}), make(chan error, 1)
-	s, err := comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(ctx context.Context, _ fifo.Trigger) error {
+	s := testerr.Must(comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(ctx context.Context, _ fifo.Trigger) error {
 		close(called)
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		return ctx.Err()
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := all[1].launch("ask", 1, 1, s.Fifo(), uint32(200)); err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
+	testerr.Check(t, all[1].launch("ask", 1, 1, s.Fifo(), uint32(200)))
 	<-called
 	comms[0].Abort(errors.New("the disk is full"))
 	select {
@@ -598,9 +586,7 @@ func TestVerdictProcesses(t *testing.T) {
 		t.Skip("the ranks are processes on emulated devices")
 	}
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	for name, mode := range verdictModes {
 		t.Run(name, func(t *testing.T) {
 			testdev.Parallel(t) // they mostly wait

@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // outcome is what serving a trigger changed.
@@ -24,30 +25,20 @@ func (b *bed) outcome(t testing.TB, x fifo.Trigger) outcome {
 	t.Helper()
 	read := func() (memory []byte, signals uint64) {
 		t.Helper()
-		if err := b.conn.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, b.conn.Flush(t.Context()))
 		memory, word := make([]byte, bedBytes), make([]uint64, 1)
-		if err := gpu.CopyOut(memory, b.to); err != nil {
-			t.Fatal(err)
-		}
-		if err := gpu.CopyOut(word, b.words); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyOut(memory, b.to))
+		testerr.Check(t, gpu.CopyOut(word, b.words))
 		return memory, word[0]
 	}
-	if err := gpu.CopyIn(b.to, make([]byte, bedBytes)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(b.to, make([]byte, bedBytes)))
 	_, before := read()
 	handled, position := b.handled, b.service.ring.Popped()
 	b.push(x, 1)
 	o := outcome{}
 	if err := b.serve(); err != nil {
 		o.Err = err.Error()
-		if err := b.service.ring.Pop(1); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, b.service.ring.Pop(1))
 	}
 	done, _ := b.service.ring.Internal().Words()
 	o.Flushed = done[0].Load() == position+1

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // triggers are the triggers that tests and benchmarks serve.
@@ -38,9 +39,7 @@ func TestServeAllocatesNothing(t *testing.T) {
 				served := uint64(0)
 				if n := testing.AllocsPerRun(1000, func() {
 					b.push(x, 1)
-					if err := b.serve(); err != nil {
-						t.Fatal(err)
-					}
+					testerr.Check(t, b.serve())
 					served++
 				}); n != 0 {
 					t.Errorf("%v allocations a trigger", n)
@@ -69,9 +68,7 @@ func TestInlinedBytes(t *testing.T) {
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Add(ring.Payloads, x.B)), x.C), want)
 	b.push(x, 1)
-	if err := b.serve(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.serve())
 	if diff := cmp.Diff(want, d.wrote); diff != "" {
 		t.Errorf("other bytes were written (-want +got):\n%s", diff)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestAddAndExchange adds and exchanges values of all kinds, and looks at every word of both
@@ -17,9 +18,7 @@ func TestAddAndExchange(t *testing.T) {
 	eachWay(t, func(t *testing.T, ranks [2]*rank) {
 		const words = 16
 		d := newDuo(t, ranks, 8*words)
-		if err := errors.Join(gpu.CopyIn(d.receive[1], make([]uint64, words)), gpu.CopyIn(d.send[0], make([]uint64, words))); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, errors.Join(gpu.CopyIn(d.receive[1], make([]uint64, words)), gpu.CopyIn(d.send[0], make([]uint64, words))))
 		want, olds := make([]uint64, words), make([]uint64, words)
 		for i, value := range []uint64{1, 1 << 63, 1<<64 - 1, 0, 1 << 52, 0xfedcba9876543210} {
 			for _, at := range []uint64{0, uint64(i + 1), words - 1} {
@@ -48,9 +47,7 @@ func TestChangeAmongPuts(t *testing.T) {
 		for i := range values {
 			values[i] = 1000 + uint64(i)
 		}
-		if err := gpu.CopyIn(d.send[0], values); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.send[0], values))
 		result := ranks[0].alloc(t, 4)
 		ranks[0].launch(t, "changeAmong", 1, 1, d.channels[0].Handle(), uint32(rounds), uint64(words), result)
 		ranks[0].wait(t)
@@ -78,9 +75,7 @@ func TestChangeAmongPuts(t *testing.T) {
 func TestChangeBase(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	d := newDuo(t, ranks, 64)
-	if err := gpu.CopyIn(d.receive[1], []uint64{0, 40}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(d.receive[1], []uint64{0, 40}))
 	h, result := d.channels[0].Handle(), ranks[0].alloc(t, 4)
 	ranks[0].launch(t, "changeBase", 1, 1, h.Internal().Base, h.Internal().Dst, uint64(8), h.Internal().Src, uint64(16), result)
 	ranks[0].wait(t)
@@ -95,9 +90,7 @@ func TestChangesOfMany(t *testing.T) {
 	eachWay(t, func(t *testing.T, ranks [2]*rank) {
 		const blocks, rounds = 4, 40
 		d := newDuo(t, ranks, 8*2*blocks*rounds)
-		if err := gpu.CopyIn(d.receive[1], make([]uint64, 2)); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.receive[1], make([]uint64, 2)))
 		for i := range uint64(2) {
 			results := ranks[0].alloc(t, 4*blocks)
 			h := d.channels[0].Handle()

@@ -121,19 +121,13 @@ func (m *slowMark) Close() error { return nil }
 func newSlowChannel(t *testing.T, ranks [2]*rank, d *duo) (*channel.PortChannel, *slow) {
 	t.Helper()
 	driver := newSlow()
-	conn, err := connection.New(ranks[0].reg, 1, registeredmem.Ethernet, driver)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testerr.Must(connection.New(ranks[0].reg, 1, registeredmem.Ethernet, driver))(t)
 	driver.conn = conn
 	t.Cleanup(func() { conn.Close() })
 	t.Cleanup(driver.release)
 	sem := ranks[0].newSemaphore(t, conn)
 	ranks[1].newSemaphore(t, ranks[1].conn)
-	c, err := ranks[0].service.PortChannel(sem, ranks[0].share(t, d.receive[1]), ranks[0].register(t, d.send[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(ranks[0].service.PortChannel(sem, ranks[0].share(t, d.receive[1]), ranks[0].register(t, d.send[0])))(t)
 	return c, driver
 }
 
@@ -198,13 +192,8 @@ func TestSlowPeerPayloads(t *testing.T) {
 		binary.LittleEndian.PutUint64(data[16*i:], i)
 		list = append(list, inlinePut{8 * i, 16 * i, 8})
 	}
-	if err := gpu.CopyIn(d.send[0], data); err != nil {
-		t.Fatal(err)
-	}
-	puts, err := gpu.Upload(ranks[0].dev, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(d.send[0], data))
+	puts := testerr.Must(gpu.Upload(ranks[0].dev, list))(t)
 	defer puts.Close()
 	ranks[0].launch(t, "putAll", 1, 1, held.Handle(), puts, uint32(len(list)), ranks[0].alloc(t, 4))
 	eventually(t, "the driver is full", func() bool { return len(driver.calls()) == slowRoom })
@@ -234,10 +223,7 @@ func TestStuckPeer(t *testing.T) {
 	main := ranks[0].stream
 	floods, results := [2]*gpu.Stream{}, [2]*gpu.Buffer{ranks[0].alloc(t, 4), ranks[0].alloc(t, 4)}
 	for i := range floods {
-		var err error
-		if floods[i], err = ranks[0].dev.NewStream(); err != nil {
-			t.Fatal(err)
-		}
+		floods[i] = testerr.Must(ranks[0].dev.NewStream())(t)
 		defer floods[i].Close()
 		ranks[0].stream = floods[i]
 		if i == 0 {
@@ -274,9 +260,7 @@ func TestStuckPeer(t *testing.T) {
 	for i, s := range floods {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := s.Synchronize(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, s.Synchronize(ctx))
 		testcmp.Equal(t, "how the kernel ended", read[uint32](t, results[i], 1)[0], uint32(devicecode.WaitDone))
 	}
 	eventually(t, "all is done", func() bool { return len(driver.calls()) == signals+payloads })

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/relay"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -38,25 +39,16 @@ const bedBytes = 4096
 // own allocates memory of a registry's device.
 func own(t testing.TB, reg *registeredmem.Registry, data []byte) (*gpu.Buffer, *registeredmem.Memory) {
 	t.Helper()
-	b, err := gpu.Upload(reg.Device(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(gpu.Upload(reg.Device(), data))(t)
 	t.Cleanup(func() { b.Close() })
-	m, err := reg.Register(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(reg.Register(b))(t)
 	return b, m
 }
 
 func newRegistry(t testing.TB, o registeredmem.Options) *registeredmem.Registry {
 	t.Helper()
 	o.Device = testdev.Open(t, 0)
-	reg, err := registeredmem.NewRegistry(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reg := testerr.Must(registeredmem.NewRegistry(o))(t)
 	t.Cleanup(func() { reg.Close() })
 	return reg
 }
@@ -64,10 +56,7 @@ func newRegistry(t testing.TB, o registeredmem.Options) *registeredmem.Registry 
 // newWatch returns what bounds the waits of a device's kernels.
 func newWatch(t testing.TB, d *gpu.Device) devicecode.Watch {
 	t.Helper()
-	status, err := d.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := testerr.Must(d.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))))(t)
 	t.Cleanup(func() { status.Close() })
 	return devicecode.Watch{Status: status.Ptr(), Timeout: uint64(time.Minute)}
 }
@@ -87,8 +76,7 @@ func newBed(t testing.TB, connect func(testing.TB, *registeredmem.Registry) *con
 	b.words, words = own(t, reg, make([]byte, semaphore.Host2DeviceBytes))
 	b.conn = connect(t, reg)
 	t.Cleanup(func() { b.conn.Close() })
-	var err error
-	b.service, err = New(reg.Device(), ServiceOptions{
+	b.service = testerr.Must(New(reg.Device(), ServiceOptions{
 		Options: Options{Count: true},
 		Handler: func(_ context.Context, x fifo.Trigger) error {
 			b.handled++
@@ -97,41 +85,23 @@ func newBed(t testing.TB, connect func(testing.TB, *registeredmem.Registry) *con
 			}
 			return nil
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { b.service.Close() })
 	b.thread = newThread()
 	r := &run{proxy: b.service.Proxy}
 	b.thread.add(r)
 	t.Cleanup(func() { b.thread.remove(r) })
-	sem, err := semaphore.NewHost2Device(b.conn, b.words, words, 0, newWatch(t, reg.Device()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.service.PortChannel(sem, dst, src); err != nil {
-		t.Fatal(err)
-	}
+	sem := testerr.Must(semaphore.NewHost2Device(b.conn, b.words, words, 0, newWatch(t, reg.Device())))(t)
+	testerr.Must(b.service.PortChannel(sem, dst, src))(t)
 	return b
 }
 
 // overCudaIPC connects a registry's rank to itself.
 func overCudaIPC(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
 	t.Helper()
-	e, err := cudaipc.NewEndpoint(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := e.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.Connect(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	e := testerr.Must(cudaipc.NewEndpoint(reg))(t)
+	data := testerr.Must(e.MarshalBinary())(t)
+	return testerr.Must(e.Connect(t.Context(), data))(t)
 }
 
 // overGo is overCudaIPC without a queue for threads in C.
@@ -187,11 +157,7 @@ func (*idle) NativeError(f native.Failure) error { return nil }
 func over(d connection.Driver) func(testing.TB, *registeredmem.Registry) *connection.Connection {
 	return func(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
 		t.Helper()
-		c, err := connection.New(reg, reg.Rank(), registeredmem.CudaIPC, d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
+		return testerr.Must(connection.New(reg, reg.Rank(), registeredmem.CudaIPC, d))(t)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/garbage"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -41,9 +42,7 @@ func volley(b *testing.B, ranks [2]*rank, bytes uint64) {
 	}
 	for _, r := range ranks {
 		r.wait(b)
-		if err := r.service.Err(); err != nil {
-			b.Fatal(err)
-		}
+		testerr.Check(b, r.service.Err())
 	}
 	spread(b, read[uint32](b, times[0], rounds))
 }
@@ -77,10 +76,7 @@ func BenchmarkBandwidth(b *testing.B) {
 			result := r.alloc(b, 4)
 			marks := [2]*gpu.Event{}
 			for i := range marks {
-				var err error
-				if marks[i], err = r.dev.NewEvent(); err != nil {
-					b.Fatal(err)
-				}
+				marks[i] = testerr.Must(r.dev.NewEvent())(b)
 			}
 			r.launch(b, "stream", 1, 1, d.channels[0].Handle(), bytes, uint32(1), result)
 			b.ResetTimer()
@@ -91,19 +87,14 @@ func BenchmarkBandwidth(b *testing.B) {
 			if got := read[uint32](b, result, 1)[0]; got != 0 {
 				b.Fatalf("result %d (%v)", got, r.service.Err())
 			}
-			took, err := marks[1].Since(marks[0])
-			if err != nil {
-				b.Fatal(err)
-			}
+			took := testerr.Must(marks[1].Since(marks[0]))(b)
 			b.ReportMetric(float64(bytes)*float64(b.N)/took.Seconds()/1e9, "GB/s")
 		})
 	}
 }
 
 func record(b *testing.B, r *rank, e *gpu.Event) {
-	if err := r.stream.Record(e); err != nil {
-		b.Fatal(err)
-	}
+	testerr.Check(b, r.stream.Record(e))
 }
 
 // BenchmarkGarbage measures round trips while a goroutine allocates hard: from a

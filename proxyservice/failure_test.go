@@ -148,10 +148,7 @@ func TestWrongChannels(t *testing.T) {
 	if _, err := r.service.PortChannel(sem, theirs, theirs); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("a channel from the peer's memory: %v", err)
 	}
-	pinned, err := r.dev.AllocHost(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pinned := testerr.Must(r.dev.AllocHost(64))(t)
 	defer pinned.Close()
 	if _, err := r.service.PortChannel(sem, theirs, r.register(t, pinned)); err != nil {
 		t.Errorf("a channel from pinned memory: %v", err)
@@ -398,31 +395,18 @@ func TestClosedService(t *testing.T) {
 	if err == nil {
 		_, err = r.service.AddSemaphore(sem)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	_, err = r.service.AddMemory(ranks[1].register(t, ranks[1].alloc(t, 64)))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in a registry for", "the service is for")
-	other, err := registeredmem.NewRegistry(registeredmem.Options{Device: known.Registry().Device()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Device: known.Registry().Device()}))(t)
 	defer other.Close()
-	foreign, err := other.Register(known.Buffer())
-	if err != nil {
-		t.Fatal(err)
-	}
+	foreign := testerr.Must(other.Register(known.Buffer()))(t)
 	_, err = r.service.AddMemory(foreign)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in another registry than the service's connections")
-	base, err := r.service.BasePortChannel(sem)
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := testerr.Must(r.service.BasePortChannel(sem))(t)
 	_, err = channel.NewPortChannel(base, known, foreign, 0, 0)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "is in another registry than the semaphore's connection")
-	if err := r.service.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.service.Close())
 	if err := r.service.Close(); err != nil {
 		t.Fatalf("closing twice: %v", err)
 	}

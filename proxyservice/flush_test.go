@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // holding is an idle driver whose marks are reached once a test says so, each behind
@@ -111,9 +112,7 @@ func TestFlushBesideBusyRing(t *testing.T) {
 			}
 			b.push(fifo.Trigger{Kind: layout.PortFlush}, 1)
 			b.push(user, 2)
-			if err := b.serve(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, b.serve())
 			if ended == 0 {
 				t.Errorf("the flush had not ended when %d triggers behind it were served", enough)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -31,12 +32,8 @@ func TestGet(t *testing.T) {
 		d := newDuo(t, ranks, size)
 		data := make([]byte, size)
 		rand.NewChaCha8([32]byte{1}).Read(data)
-		if err := gpu.CopyIn(d.receive[1], data); err != nil {
-			t.Fatal(err)
-		}
-		if err := gpu.CopyIn(d.send[0], make([]byte, size)); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.receive[1], data))
+		testerr.Check(t, gpu.CopyIn(d.send[0], make([]byte, size)))
 		want := make([]byte, size)
 		check := func(from, to, n uint64, a Action) {
 			t.Helper()
@@ -69,14 +66,10 @@ func TestGetAmongPuts(t *testing.T) {
 		const size, rounds = 1 << 18, 20
 		d := newDuo(t, ranks, size)
 		result := ranks[0].alloc(t, 4)
-		if err := gpu.CopyIn(d.receive[1], make([]byte, size)); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.receive[1], make([]byte, size)))
 		data := make([]byte, size)
 		rand.NewChaCha8([32]byte{2}).Read(data)
-		if err := gpu.CopyIn(d.send[0], data); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.send[0], data))
 		ranks[0].launch(t, "rotate", 1, 1, d.channels[0].Handle(), uint64(size), uint32(rounds), result)
 		ranks[0].wait(t)
 		if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitDone {
@@ -109,24 +102,11 @@ func TestGetBase(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	d := newDuo(t, ranks, 64)
 	r := ranks[0]
-	c, err := r.service.BasePortChannel(r.newSemaphore(t, r.conn))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mine, err := r.service.AddMemory(r.register(t, d.send[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := r.service.AddMemory(r.share(t, d.receive[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gpu.CopyIn(d.receive[1], []byte("0123456789")); err != nil {
-		t.Fatal(err)
-	}
-	if err := gpu.CopyIn(d.send[0], make([]byte, 64)); err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(r.service.BasePortChannel(r.newSemaphore(t, r.conn)))(t)
+	mine := testerr.Must(r.service.AddMemory(r.register(t, d.send[0])))(t)
+	theirs := testerr.Must(r.service.AddMemory(r.share(t, d.receive[1])))(t)
+	testerr.Check(t, gpu.CopyIn(d.receive[1], []byte("0123456789")))
+	testerr.Check(t, gpu.CopyIn(d.send[0], make([]byte, 64)))
 	result := r.alloc(t, 4)
 	r.launch(t, "getBase", 1, 1, c.Handle(), uint32(theirs), uint64(3), uint32(mine), uint64(2), uint64(5), result)
 	r.wait(t)
@@ -148,9 +128,7 @@ func TestManyGets(t *testing.T) {
 		for i := range values {
 			values[i] = uint64(i + 1)
 		}
-		if err := gpu.CopyIn(d.receive[1], values); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.receive[1], values))
 		results := ranks[0].alloc(t, 4*blocks)
 		ranks[0].launch(t, "getAll", blocks, 1, d.channels[0].Handle(), d.send[0], uint32(rounds), results)
 		ranks[0].wait(t)

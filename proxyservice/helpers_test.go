@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -36,10 +37,7 @@ func image(t testing.TB, d *gpu.Device) []byte {
 	if image, ok := images.Load(arch); ok {
 		return image.([]byte)
 	}
-	image, err := devicecode.Compile(t.Context(), arch, "push_test.cu", source, devicecode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := testerr.Must(devicecode.Compile(t.Context(), arch, "push_test.cu", source, devicecode.Options{}))(t)
 	images.Store(arch, image)
 	return image
 }
@@ -81,21 +79,11 @@ func newFarPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 	ranks := [2]*rank{newRank(t, 0, true), newRank(t, 1, true)}
 	var endpoints [2]connection.Endpoint
 	for i, r := range ranks {
-		var err error
-		if endpoints[i], err = r.ethernet.NewEndpoint(); err != nil {
-			t.Fatal(err)
-		}
+		endpoints[i] = testerr.Must(r.ethernet.NewEndpoint())(t)
 	}
 	serve(t, ranks, o, func(r *rank) *connection.Connection {
-		b, err := endpoints[r.other.reg.Rank()].MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := endpoints[r.reg.Rank()].Connect(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
+		b := testerr.Must(endpoints[r.other.reg.Rank()].MarshalBinary())(t)
+		return testerr.Must(endpoints[r.reg.Rank()].Connect(t.Context(), b))(t)
 	})
 	return ranks
 }
@@ -116,10 +104,7 @@ func serve(t testing.TB, ranks [2]*rank, o proxyservice.ServiceOptions, connect 
 			r.abort()
 			r.other.abort()
 		}
-		var err error
-		if r.service, err = proxyservice.New(r.dev, o); err != nil {
-			t.Fatal(err)
-		}
+		r.service = testerr.Must(proxyservice.New(r.dev, o))(t)
 		r.start(t)
 	}
 	for _, r := range ranks {
@@ -131,29 +116,17 @@ func serve(t testing.TB, ranks [2]*rank, o proxyservice.ServiceOptions, connect 
 func newRank(t testing.TB, i int, far bool) *rank {
 	t.Helper()
 	r := &rank{dev: testdev.Open(t, i)}
-	var err error
-	if r.status, err = r.dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))); err != nil {
-		t.Fatal(err)
-	}
+	r.status = testerr.Must(r.dev.AllocHost(uint64(unsafe.Sizeof(layout.GroupStatus{}))))(t)
 	t.Cleanup(func() { r.status.Close() })
-	r.reg, err = registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: r.dev, Timeout: patience, Unmapped: far})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.reg = testerr.Must(registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: r.dev, Timeout: patience, Unmapped: far}))(t)
 	if far {
-		if r.ethernet, err = ethernet.New(r.reg, ethernet.Options{Secret: [32]byte{3}, Interface: "lo", Timeout: patience}); err != nil {
-			t.Fatal(err)
-		}
+		r.ethernet = testerr.Must(ethernet.New(r.reg, ethernet.Options{Secret: [32]byte{3}, Interface: "lo", Timeout: patience}))(t)
 		t.Cleanup(func() { r.ethernet.Close() })
 	}
 	t.Cleanup(func() { r.reg.Close() })
-	if r.module, err = r.dev.LoadModule(image(t, r.dev)); err != nil {
-		t.Fatal(err)
-	}
+	r.module = testerr.Must(r.dev.LoadModule(image(t, r.dev)))(t)
 	t.Cleanup(func() { r.module.Close() })
-	if r.stream, err = r.dev.NewStream(); err != nil {
-		t.Fatal(err)
-	}
+	r.stream = testerr.Must(r.dev.NewStream())(t)
 	r.slab = r.alloc(t, slabEnds*semaphore.Host2DeviceBytes)
 	return r
 }
@@ -177,9 +150,7 @@ func (r *rank) close(t testing.TB) {
 
 func (r *rank) start(t testing.TB) {
 	t.Helper()
-	if err := r.service.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.service.Start(t.Context()))
 }
 
 func (r *rank) abort() { gpu.CopyIn(r.status, []uint32{1}) }
@@ -191,65 +162,33 @@ func (r *rank) watch() devicecode.Watch {
 // connect returns a connection to the other rank.
 func (r *rank) connect(t testing.TB) *connection.Connection {
 	t.Helper()
-	mine, err := cudaipc.NewEndpoint(r.reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := cudaipc.NewEndpoint(r.other.reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := theirs.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := mine.Connect(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	mine := testerr.Must(cudaipc.NewEndpoint(r.reg))(t)
+	theirs := testerr.Must(cudaipc.NewEndpoint(r.other.reg))(t)
+	b := testerr.Must(theirs.MarshalBinary())(t)
+	return testerr.Must(mine.Connect(t.Context(), b))(t)
 }
 
 // alloc returns zeroed device memory.
 func (r *rank) alloc(t testing.TB, bytes uint64) *gpu.Buffer {
 	t.Helper()
-	b, err := r.dev.Alloc(bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(r.dev.Alloc(bytes))(t)
 	t.Cleanup(func() { b.Close() })
-	s, err := r.dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(r.dev.NewStream())(t)
 	defer s.Close()
-	if err := errors.Join(s.Fill(b, 0, 0, bytes), s.Synchronize(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, errors.Join(s.Fill(b, 0, 0, bytes), s.Synchronize(t.Context())))
 	return b
 }
 
 func (r *rank) register(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
 	t.Helper()
-	m, err := r.reg.Register(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return testerr.Must(r.reg.Register(b))(t)
 }
 
 // share imports a buffer of the other rank's.
 func (r *rank) share(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
 	t.Helper()
-	data, err := r.other.register(t, b).MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := r.reg.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	data := testerr.Must(r.other.register(t, b).MarshalBinary())(t)
+	return testerr.Must(r.reg.Import(t.Context(), data))(t)
 }
 
 // newSemaphore returns this rank's next end. The other rank must make as many.
@@ -257,15 +196,8 @@ func (r *rank) newSemaphore(t testing.TB, conn *connection.Connection) *semaphor
 	t.Helper()
 	offset := uint64(r.ends) * semaphore.Host2DeviceBytes
 	r.ends++
-	words, err := r.slab.Slice(offset, semaphore.Host2DeviceBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := semaphore.NewHost2Device(conn, words, r.peers, offset, r.watch())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	words := testerr.Must(r.slab.Slice(offset, semaphore.Host2DeviceBytes))(t)
+	return testerr.Must(semaphore.NewHost2Device(conn, words, r.peers, offset, r.watch()))(t)
 }
 
 // duo is a channel between two ranks, with a buffer to send from and one to
@@ -282,11 +214,7 @@ func newDuo(t testing.TB, ranks [2]*rank, bytes uint64) *duo {
 		d.send[i], d.receive[i] = r.alloc(t, bytes), r.alloc(t, bytes)
 	}
 	for i, r := range ranks {
-		var err error
-		d.channels[i], err = r.service.PortChannel(r.newSemaphore(t, r.conn), r.share(t, d.receive[1-i]), r.register(t, d.send[i]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		d.channels[i] = testerr.Must(r.service.PortChannel(r.newSemaphore(t, r.conn), r.share(t, d.receive[1-i]), r.register(t, d.send[i])))(t)
 	}
 	return d
 }
@@ -294,13 +222,8 @@ func newDuo(t testing.TB, ranks [2]*rank, bytes uint64) *duo {
 // launch starts a kernel on the rank's stream.
 func (r *rank) launch(t testing.TB, kernel string, grid, block int, args ...any) {
 	t.Helper()
-	k, err := r.module.Kernel(kernel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Launch(r.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: grid}, Block: gpu.Dim3{X: block}}, args...); err != nil {
-		t.Fatal(err)
-	}
+	k := testerr.Must(r.module.Kernel(kernel))(t)
+	testerr.Check(t, k.Launch(r.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: grid}, Block: gpu.Dim3{X: block}}, args...))
 }
 
 // wait waits for the rank's kernels.
@@ -308,9 +231,7 @@ func (r *rank) wait(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := r.stream.Synchronize(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.stream.Synchronize(ctx))
 }
 
 // Action is Action of port_test.cu.
@@ -354,8 +275,6 @@ func (r *rank) must(t testing.TB, c *channel.PortChannel, a Action, dst, src, by
 func read[T any](t testing.TB, b *gpu.Buffer, n int) []T {
 	t.Helper()
 	values := make([]T, n)
-	if err := gpu.CopyOut(values, b); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyOut(values, b))
 	return values
 }

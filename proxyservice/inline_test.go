@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -21,10 +22,7 @@ type inlinePut struct{ dst, src, bytes uint64 }
 // for their signals at the peer.
 func (d *duo) putAll(t *testing.T, ranks [2]*rank, list []inlinePut, blocks int) {
 	t.Helper()
-	device, err := gpu.Upload(ranks[0].dev, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	device := testerr.Must(gpu.Upload(ranks[0].dev, list))(t)
 	defer device.Close()
 	results := ranks[0].alloc(t, uint64(4*blocks))
 	ranks[0].launch(t, "putAll", blocks, 1, d.channels[0].Handle(), device, uint32(len(list)), results)
@@ -44,9 +42,7 @@ func (d *duo) fill(t *testing.T, size uint64) []byte {
 	t.Helper()
 	data := make([]byte, size)
 	rand.NewChaCha8([32]byte{1}).Read(data)
-	if err := gpu.CopyIn(d.send[0], data); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(d.send[0], data))
 	return data
 }
 
@@ -204,22 +200,11 @@ func TestInlineIntoClosed(t *testing.T) {
 	ranks := newFarPair(t, proxyservice.ServiceOptions{})
 	r := ranks[0]
 	theirs := ranks[1].register(t, ranks[1].alloc(t, 64))
-	data, err := theirs.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dst, err := r.reg.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := r.service.PortChannel(r.newSemaphore(t, r.conn), dst, r.register(t, r.alloc(t, 64)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(theirs.MarshalBinary())(t)
+	dst := testerr.Must(r.reg.Import(t.Context(), data))(t)
+	c := testerr.Must(r.service.PortChannel(r.newSemaphore(t, r.conn), dst, r.register(t, r.alloc(t, 64))))(t)
 	r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
-	if err := theirs.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, theirs.Close())
 	if got := r.act(t, c, putWithSignalAndFlush, 0, 0, 64, 1); got != devicecode.WaitAborted {
 		t.Errorf("the put ended with %v", got)
 	}

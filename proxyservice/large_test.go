@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestOffsetsBeyond4GiB puts between the ends of memories larger than a 32-bit
@@ -25,25 +26,15 @@ func TestOffsetsBeyond4GiB(t *testing.T) {
 		}
 		t.Cleanup(func() { bufs[i].Close() })
 	}
-	c, err := ranks[0].service.PortChannel(ranks[0].newSemaphore(t, ranks[0].conn), ranks[0].share(t, bufs[1]), ranks[0].register(t, bufs[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(ranks[0].service.PortChannel(ranks[0].newSemaphore(t, ranks[0].conn), ranks[0].share(t, bufs[1]), ranks[0].register(t, bufs[0])))(t)
 	ranks[1].newSemaphore(t, ranks[1].conn)
 	put := func(dst, src, n uint64) {
 		t.Helper()
 		data := bytes.Repeat([]byte{byte(n), 3, 5, 7, 11, 13, 17}, int(n)/7+1)[:n]
-		part, err := bufs[0].Slice(src, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := gpu.CopyIn(part, data); err != nil {
-			t.Fatal(err)
-		}
+		part := testerr.Must(bufs[0].Slice(src, n))(t)
+		testerr.Check(t, gpu.CopyIn(part, data))
 		ranks[0].must(t, c, putWithSignalAndFlush, dst, src, n)
-		if part, err = bufs[1].Slice(dst, n); err != nil {
-			t.Fatal(err)
-		}
+		part = testerr.Must(bufs[1].Slice(dst, n))(t)
 		testcmp.Equal(t, fmt.Sprintf("%d bytes from %d to %d", n, src, dst), read[byte](t, part, int(n)), data)
 	}
 	put(0, far, 1001)
@@ -66,10 +57,7 @@ func TestMemoryOfManyChannels(t *testing.T) {
 	const channels = 10000
 	handles := make([]layout.PortChannel, 0, channels)
 	for range channels {
-		c, err := r.service.PortChannel(r.newSemaphore(t, r.conn), dst, src)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testerr.Must(r.service.PortChannel(r.newSemaphore(t, r.conn), dst, src))(t)
 		handles = append(handles, c.Handle().Internal())
 	}
 	runtime.GC()

@@ -21,6 +21,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/relay"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -63,10 +64,7 @@ func (r *rank) channelOver(t *testing.T, conn *connection.Connection, bytes uint
 	t.Helper()
 	from = r.alloc(t, bytes)
 	dst := r.share(t, r.other.alloc(t, bytes))
-	c, err := r.service.PortChannel(r.newSemaphore(t, conn), dst, r.register(t, from))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = testerr.Must(r.service.PortChannel(r.newSemaphore(t, conn), dst, r.register(t, from)))(t)
 	r.other.newSemaphore(t, r.other.conn)
 	return c, from, dst.Buffer()
 }
@@ -154,9 +152,7 @@ func TestServedAlike(t *testing.T) {
 		for i := range data {
 			data[i] = byte(i * 7)
 		}
-		if err := gpu.CopyIn(d.send[0], data); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.send[0], data))
 		signals := 0
 		for i := range uint64(39) {
 			what := []Action{
@@ -221,9 +217,7 @@ func TestMixedWithUsersTriggers(t *testing.T) {
 	for i := range ones {
 		ones[i] = 1
 	}
-	if err := gpu.CopyIn(d.send[0], ones); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(d.send[0], ones))
 	result := r.alloc(t, 4)
 	r.launch(t, "mix", 1, 1, d.channels[0].Handle(), uint32(words), result)
 	r.wait(t)
@@ -255,17 +249,12 @@ func TestPlaceIsKept(t *testing.T) {
 	r = ranks[0]
 	from, to := r.alloc(t, 4*(words+1)), ranks[1].alloc(t, 4*(words+1))
 	zeros, dst = r.register(t, r.alloc(t, 4)), r.share(t, to)
-	c, err := r.service.PortChannel(r.newSemaphore(t, r.conn), dst, r.register(t, from))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(r.service.PortChannel(r.newSemaphore(t, r.conn), dst, r.register(t, from)))(t)
 	ones := make([]uint32, words+1)
 	for i := range ones {
 		ones[i] = 1
 	}
-	if err := gpu.CopyIn(from, ones); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(from, ones))
 	result := r.alloc(t, 4)
 	r.launch(t, "mix", 1, 1, c.Handle(), uint32(words), result)
 	r.wait(t)
@@ -274,9 +263,7 @@ func TestPlaceIsKept(t *testing.T) {
 	}
 	r.must(t, c, flush, 0, 0, 0)
 	late.Wait()
-	if err := r.conn.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.conn.Flush(t.Context()))
 	ones[words] = 0
 	testcmp.Equal(t, "the peer's words", read[uint32](t, to, words+1), ones)
 }
@@ -289,14 +276,8 @@ func TestSignalsDuringTheLoop(t *testing.T) {
 		r := ranks[0]
 		src, dst := r.register(t, r.alloc(t, 64)), r.share(t, ranks[1].alloc(t, 64))
 		sem := r.newSemaphore(t, r.conn)
-		c, err := r.service.PortChannel(sem, dst, src)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := ranks[1].service.PortChannel(ranks[1].newSemaphore(t, ranks[1].conn), ranks[1].share(t, r.alloc(t, 64)), ranks[1].register(t, ranks[1].alloc(t, 64)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testerr.Must(r.service.PortChannel(sem, dst, src))(t)
+		back := testerr.Must(ranks[1].service.PortChannel(ranks[1].newSemaphore(t, ranks[1].conn), ranks[1].share(t, r.alloc(t, 64)), ranks[1].register(t, ranks[1].alloc(t, 64))))(t)
 		const goroutines, each, kernels = 3, 100, 500
 		var wg sync.WaitGroup
 		for range goroutines {
@@ -333,10 +314,7 @@ func underLoad(t *testing.T, take func(t *testing.T, dst, src *registeredmem.Mem
 	src, dst := r.register(t, from), r.share(t, ranks[1].alloc(t, 1<<16))
 	conn := r.connect(t)
 	t.Cleanup(func() { conn.Close() })
-	c, err := r.service.PortChannel(r.newSemaphore(t, conn), dst, src)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(r.service.PortChannel(r.newSemaphore(t, conn), dst, src))(t)
 	result := r.alloc(t, 4)
 	r.launch(t, "act", 1, 1, c.Handle(), int32(putWithSignal), uint64(0), uint64(0), uint64(1<<16), 1<<30, result)
 	time.Sleep(5 * time.Millisecond)
@@ -392,17 +370,10 @@ func TestTablesGrowUnderLoad(t *testing.T) {
 	own, theirs := r.alloc(t, 4096), ranks[1].alloc(t, 4096)
 	var last *channel.PortChannel
 	for i := range uint64(1000) {
-		part, err := own.Slice(i%64*64, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if last, err = r.service.PortChannel(r.newSemaphore(t, r.conn), r.share(t, theirs), r.register(t, part)); err != nil {
-			t.Fatal(err)
-		}
+		part := testerr.Must(own.Slice(i%64*64, 64))(t)
+		last = testerr.Must(r.service.PortChannel(r.newSemaphore(t, r.conn), r.share(t, theirs), r.register(t, part)))(t)
 	}
-	if err := gpu.CopyIn(own, bytes.Repeat([]byte{9}, 4096)); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(own, bytes.Repeat([]byte{9}, 4096)))
 	r.wait(t)
 	if got := read[uint32](t, result, 1)[0]; got != 0 {
 		t.Fatalf("result %d (%v)", got, r.service.Err())
@@ -418,9 +389,7 @@ func TestFullRingForLong(t *testing.T) {
 	ranks := newPair(t, o)
 	r := ranks[0]
 	d := newDuo(t, ranks, 128)
-	if err := r.service.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.service.Stop(t.Context()))
 	remote := r.share(t, d.receive[1]).Buffer()
 	time.AfterFunc(50*time.Millisecond, func() { r.service.Start(context.Background()) })
 	flushAll(t, r, d.channels[0], d.send[0], remote, 2, 64)
@@ -440,14 +409,10 @@ func TestStopAndStartWhilePushing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		err := r.service.Stop(ctx)
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 		r.start(t)
 		time.Sleep(time.Millisecond)
-		if done, err = r.stream.Query(); err != nil {
-			t.Fatal(err)
-		}
+		done = testerr.Must(r.stream.Query())(t)
 	}
 	if got := read[uint32](t, result, 1)[0]; got != 0 {
 		t.Fatalf("result %d (%v)", got, r.service.Err())
@@ -487,10 +452,7 @@ func TestFlushHoldsUpNobody(t *testing.T) {
 	r.launch(t, "flushAll", grid, block, slow.Handle(), from, to, uint32(1), results)
 	eventually(t, "all flushes are under way", func() bool { return held.queue.Done(native.Mark) == grid*block })
 
-	other, err := r.dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testerr.Must(r.dev.NewStream())(t)
 	defer other.Close()
 	own := r.stream
 	r.stream = other

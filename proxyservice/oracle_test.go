@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -141,9 +142,7 @@ func newPool(t testing.TB) *pool {
 	t.Helper()
 	check := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, err)
 	}
 	p := &pool{}
 	peer := newRegistry(t, registeredmem.Options{Rank: 1})
@@ -269,9 +268,7 @@ func FuzzDecide(f *testing.F) {
 		if _, why := th.next(); l.c.taken != 1 {
 			t.Fatalf("the loop returned for reason %d with %d jobs", why, l.c.taken)
 		}
-		if err := p.ring.Pop(1); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, p.ring.Pop(1))
 		j := &l.c.jobs[0]
 		got := decision{
 			Trigger: triggerOf(j), DstOffset: uint64(j.dst_offset), SrcOffset: uint64(j.src_offset), Dst: uint16(j.dst), Src: uint16(j.src),

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/layout"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -40,9 +41,7 @@ func TestPut(t *testing.T) {
 		data := make([]byte, size)
 		random := rand.NewChaCha8([32]byte{1})
 		random.Read(data)
-		if err := gpu.CopyIn(d.send[0], data); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.send[0], data))
 		want := make([]byte, size)
 		check := func(dst, src, n uint64, a Action) {
 			t.Helper()
@@ -75,15 +74,11 @@ func TestOrder(t *testing.T) {
 	d := newDuo(t, ranks, 1<<20)
 	for round := range 20 {
 		large, small := bytes.Repeat([]byte{byte(2*round + 1)}, 1<<20), bytes.Repeat([]byte{byte(2*round + 2)}, 1024)
-		if err := gpu.CopyIn(d.send[0], large); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.send[0], large))
 		ranks[0].must(t, d.channels[0], put, 0, 0, 1<<20)
 		if round%2 == 0 {
 			ranks[0].must(t, d.channels[0], flush, 0, 0, 0)
-			if err := gpu.CopyIn(d.send[0], small); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, gpu.CopyIn(d.send[0], small))
 			copy(large, small)
 		}
 		ranks[0].must(t, d.channels[0], putWithSignal, 0, 0, 1024)
@@ -144,16 +139,10 @@ func pingPong(t *testing.T, ranks [2]*rank, blocks, words, rounds int) {
 				conn = r.connect(t)
 				t.Cleanup(func() { conn.Close() })
 			}
-			c, err := r.service.PortChannel(r.newSemaphore(t, conn), dst, src)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testerr.Must(r.service.PortChannel(r.newSemaphore(t, conn), dst, src))(t)
 			list[b] = c.Handle().Internal()
 		}
-		var err error
-		if handles[i], err = gpu.Upload(r.dev, list); err != nil {
-			t.Fatal(err)
-		}
+		handles[i] = testerr.Must(gpu.Upload(r.dev, list))(t)
 		t.Cleanup(func() { handles[i].Close() })
 	}
 	for i, r := range ranks {
@@ -192,25 +181,14 @@ func TestBasePortChannel(t *testing.T) {
 	ranks := newPair(t, direct)
 	d := newDuo(t, ranks, 4096)
 	r := ranks[0]
-	c, err := r.service.BasePortChannel(r.newSemaphore(t, r.conn))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testerr.Must(r.service.BasePortChannel(r.newSemaphore(t, r.conn)))(t)
 	src, dst := r.register(t, d.send[0]), r.share(t, d.receive[1])
-	srcID, err := r.service.AddMemory(src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dstID, err := r.service.AddMemory(dst)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srcID := testerr.Must(r.service.AddMemory(src))(t)
+	dstID := testerr.Must(r.service.AddMemory(dst))(t)
 	if again, err := r.service.AddMemory(dst); err != nil || again != dstID || again == srcID {
 		t.Fatalf("the memory has ids %d and %d, %v", dstID, again, err)
 	}
-	if err := gpu.CopyIn(d.send[0], []byte("0123456789")); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(d.send[0], []byte("0123456789")))
 	result := r.alloc(t, 4)
 	r.launch(t, "putBase", 1, 1, c.Handle(), uint32(dstID), uint64(3), uint32(srcID), uint64(2), uint64(5), result)
 	r.wait(t)
@@ -229,9 +207,7 @@ func TestStopAndStart(t *testing.T) {
 	r := ranks[0]
 	for range 3 {
 		r.must(t, d.channels[0], putWithSignalAndFlush, 0, 0, 1024)
-		if err := r.service.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.service.Stop(t.Context()))
 		result := r.alloc(t, 4)
 		r.launch(t, "act", 1, 1, d.channels[0].Handle(), int32(putWithSignalAndFlush), uint64(0), uint64(0), uint64(1024), 1, result)
 		time.Sleep(10 * time.Millisecond)
@@ -257,10 +233,7 @@ func TestThousandsOfChannels(t *testing.T) {
 	dst, src := ranks[0].share(t, d.receive[1]), ranks[0].register(t, d.send[0])
 	semaphores := map[string]bool{}
 	for i := range channels {
-		c, err := ranks[0].service.PortChannel(ranks[0].newSemaphore(t, ranks[0].conn), dst, src)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testerr.Must(ranks[0].service.PortChannel(ranks[0].newSemaphore(t, ranks[0].conn), dst, src))(t)
 		h := c.Handle().Internal()
 		semaphores[fmt.Sprint(h.Base.Number, h.Base.State)] = true
 		if i%2500 == 0 {
@@ -289,9 +262,7 @@ func TestSignalsOfSeveralBlocks(t *testing.T) {
 		ranks := newPair(t, proxyservice.ServiceOptions{Direct: c.direct})
 		d := newDuo(t, ranks, 64)
 		results, begun := ranks[0].alloc(t, 4*blocks), ranks[0].alloc(t, 4)
-		if err := gpu.CopyIn(begun, []uint32{0}); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(begun, []uint32{0}))
 		ranks[0].launch(t, "signals", blocks, 1, d.channels[0].Handle(), c.count, begun, results)
 		ranks[0].wait(t)
 		for i, r := range read[uint32](t, results, blocks) {

@@ -21,14 +21,8 @@ import (
 func newProxy(t *testing.T, h proxyservice.Handler, o proxyservice.Options) (*rank, *fifo.Ring, *proxyservice.Proxy) {
 	t.Helper()
 	r := newRank(t, 0, false)
-	ring, err := fifo.New(r.dev, fifo.Options{Size: 4, Watch: r.watch()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := proxyservice.NewProxy(ring, h, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := testerr.Must(fifo.New(r.dev, fifo.Options{Size: 4, Watch: r.watch()}))(t)
+	p := testerr.Must(proxyservice.NewProxy(ring, h, o))(t)
 	t.Cleanup(func() {
 		r.abort()
 		r.wait(t)
@@ -63,16 +57,12 @@ func TestServedAfterBeingIdle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var sum atomic.Uint64
 			r, ring, p := newProxy(t, func(_ context.Context, t fifo.Trigger) error { sum.Add(t.A); return nil }, o)
-			if err := p.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, p.Start(t.Context()))
 			for i := range 3 {
 				time.Sleep(20 * time.Millisecond)
 				r.push(t, ring, uint64(i+1))
 			}
-			if err := p.Stop(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, p.Stop(t.Context()))
 			s := p.Snapshot()
 			if sum.Load() != 6 || s.Triggers[200] != 3 {
 				t.Errorf("served %d triggers with sum %d", s.Triggers[200], sum.Load())
@@ -87,9 +77,7 @@ func TestServedAfterBeingIdle(t *testing.T) {
 // TestIdleProxyLeavesTheCore measures the processor time of an idle proxy.
 func TestIdleProxyLeavesTheCore(t *testing.T) {
 	_, _, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{})
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.Start(t.Context()))
 	time.Sleep(20 * time.Millisecond)
 	const long = 300 * time.Millisecond
 	before, start := processorTime(t), time.Now()
@@ -102,17 +90,13 @@ func TestIdleProxyLeavesTheCore(t *testing.T) {
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func TestAffinity(t *testing.T) {
 	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.SchedGetaffinity(0, &allowed))
 	cpu := 0
 	for !allowed.IsSet(cpu) {
 		cpu++
@@ -126,9 +110,7 @@ func TestAffinity(t *testing.T) {
 		return err
 	}, proxyservice.Options{CPUs: cpus})
 	cpus[0] = -1 // the slice is the caller's
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.Start(t.Context()))
 	r.push(t, ring, 0)
 	if own := <-seen; own.Count() != 1 || !own.IsSet(cpu) {
 		t.Errorf("the proxy may run on %d CPUs", own.Count())
@@ -154,18 +136,14 @@ func TestServing(t *testing.T) {
 	if _, _, ok := p.Serving(); ok {
 		t.Error("it serves before it is started")
 	}
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.Start(t.Context()))
 	for position := range uint64(3) {
 		r.push(t, ring, 0)
 		if got := <-during; !got.ok || got.position != position {
 			t.Errorf("trigger %d: %+v", position, got)
 		}
 	}
-	if err := p.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.Stop(t.Context()))
 	if _, _, ok := p.Serving(); ok {
 		t.Error("it serves after it was stopped")
 	}
@@ -199,9 +177,7 @@ func TestWrongProxies(t *testing.T) {
 	if err := p.Start(ended); !errors.Is(err, mscclgo.ErrAborted) {
 		t.Errorf("starting with an ended context: %v", err)
 	}
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.Start(t.Context()))
 	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("starting twice: %v", err)
 	}
@@ -210,20 +186,13 @@ func TestWrongProxies(t *testing.T) {
 // TestClosedUnderTheProxy closes what a proxy uses while it runs.
 func TestClosedUnderTheProxy(t *testing.T) {
 	device, err := gpu.Open(testdev.Name(t, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := fifo.New(device, fifo.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
+	ring := testerr.Must(fifo.New(device, fifo.Options{}))(t)
 	p, err := proxyservice.NewProxy(ring, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{Rank: 7})
 	if err == nil {
 		err = p.Start(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	testerr.Expect(t, ring.Close(), mscclgo.ErrInvalid, "the proxy of rank 7 serves it")
 	testerr.Expect(t, device.Close(), mscclgo.ErrInvalid, "the proxy of rank 7 uses its memory")
 	if err := errors.Join(p.Stop(t.Context()), ring.Close(), device.Close()); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // BenchmarkServe measures what a proxy itself takes for a trigger, in C and in Go,
@@ -42,9 +43,7 @@ func BenchmarkServe(b *testing.B) {
 				for range rounds {
 					bed.push(c.x, n)
 					start := time.Now()
-					if err := bed.serve(); err != nil {
-						b.Fatal(err)
-					}
+					testerr.Check(b, bed.serve())
 					took += time.Since(start)
 				}
 				b.ReportMetric(float64(took.Nanoseconds())/float64(rounds*n), "ns/trigger")

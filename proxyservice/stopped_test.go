@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // stopTheWorld stops all goroutines, as a garbage collection does, for that long: it
@@ -34,9 +35,7 @@ func stopOnce(t *testing.T, long time.Duration) time.Duration {
 	t.Helper()
 	ballast := make([]byte, 1<<20) // more than a pipe holds
 	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer in.Close()
 	reader := exec.Command("sh", "-c", "sleep $0; cat >/dev/null", fmt.Sprint(long.Seconds()))
 	reader.Stdin = in
@@ -48,9 +47,7 @@ func stopOnce(t *testing.T, long time.Duration) time.Duration {
 	took := time.Since(start)
 	runtime.KeepAlive(ballast)
 	out.Close()
-	if err := reader.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, reader.Wait())
 	return took
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestStore stores values of all kinds, and looks at every word of the peer's memory.
@@ -14,9 +15,7 @@ func TestStore(t *testing.T) {
 	eachWay(t, func(t *testing.T, ranks [2]*rank) {
 		const words = 16
 		d := newDuo(t, ranks, 8*words)
-		if err := gpu.CopyIn(d.receive[1], make([]uint64, words)); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.receive[1], make([]uint64, words)))
 		want := make([]uint64, words)
 		for i, value := range []uint64{1, 1 << 63, 1<<64 - 1, 0, 1 << 52, 0xfedcba9876543210} {
 			for _, at := range []uint64{0, uint64(i + 1), words - 1} {
@@ -40,9 +39,7 @@ func TestStoreAmongPuts(t *testing.T) {
 		for i := range values {
 			values[i] = 1000 + uint64(i)
 		}
-		if err := gpu.CopyIn(d.send[0], values); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(d.send[0], values))
 		result := ranks[0].alloc(t, 4)
 		ranks[0].launch(t, "storeAmong", 1, 1, d.channels[0].Handle(), uint32(rounds), uint64(words), result)
 		ranks[0].wait(t)

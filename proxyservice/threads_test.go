@@ -27,9 +27,7 @@ func TestSharedThread(t *testing.T) {
 				for i := range data {
 					data[i] = byte(i*7 + from)
 				}
-				if err := gpu.CopyIn(d.send[from], data); err != nil {
-					t.Fatal(err)
-				}
+				testerr.Check(t, gpu.CopyIn(d.send[from], data))
 				ranks[from].must(t, d.channels[from], putWithSignalAndFlush, 0, 0, 4096)
 				ranks[1-from].must(t, d.channels[1-from], wait, 0, 0, 0)
 				testcmp.Equal(t, "what arrived", read[byte](t, d.receive[1-from], 4096), data)
@@ -38,9 +36,7 @@ func TestSharedThread(t *testing.T) {
 				for i, r := range ranks {
 					exchange(0)
 					exchange(1)
-					if err := r.service.Stop(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					testerr.Check(t, r.service.Stop(t.Context()))
 					exchange(1 - i)
 					r.start(t)
 				}
@@ -86,13 +82,8 @@ func TestFailureOnSharedThread(t *testing.T) {
 		stopped <- failing.Stop(t.Context())
 		<-goOn
 	}
-	failing, err := proxyservice.New(ranks[0].dev, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := failing.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	failing = testerr.Must(proxyservice.New(ranks[0].dev, o))(t)
+	testerr.Check(t, failing.Start(t.Context()))
 	const noKind = 64
 	ranks[0].launch(t, "pushMany", 1, 1, failing.Fifo(), uint64(0), uint32(noKind), uint32(1), ranks[0].alloc(t, 4))
 	ranks[0].wait(t)
@@ -101,9 +92,7 @@ func TestFailureOnSharedThread(t *testing.T) {
 	testerr.Expect(t, <-stopped, mscclgo.ErrInvalid, "own goroutine")
 	for i, r := range ranks {
 		r.must(t, d.channels[i], putWithSignalAndFlush, 0, 0, 4096)
-		if err := r.service.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.service.Stop(t.Context()))
 		r.start(t)
 	}
 	ends := make(chan error, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestTurns has a ring with few triggers share a thread with rings that always have more,
@@ -98,9 +99,7 @@ func TestTurnOfFailed(t *testing.T) {
 func firstCPU(t *testing.T) int {
 	t.Helper()
 	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, unix.SchedGetaffinity(0, &allowed))
 	cpu := 0
 	for !allowed.IsSet(cpu) {
 		cpu++
@@ -119,25 +118,18 @@ func TestThreads(t *testing.T) {
 	}
 	service := func(cpus ...int) *ProxyService {
 		t.Helper()
-		s, err := New(testdev.Open(t, 0), ServiceOptions{Options: Options{Threads: &threads, CPUs: cpus}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testerr.Must(New(testdev.Open(t, 0), ServiceOptions{Options: Options{Threads: &threads, CPUs: cpus}}))(t)
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
 	start := func(s *ProxyService, want int) {
 		t.Helper()
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, s.Start(t.Context()))
 		testcmp.Equal(t, "threads", running(), want)
 	}
 	stop := func(s *ProxyService, want int) {
 		t.Helper()
-		if err := s.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, s.Stop(t.Context()))
 		testcmp.Equal(t, "threads", running(), want)
 	}
 	cpu := firstCPU(t)
@@ -161,10 +153,7 @@ func TestThreads(t *testing.T) {
 // TestStillWhileStarted looks at a service while another goroutine starts it. The start may wait for
 // a thread that others hold up. The look does not wait, and says that the service has not ended.
 func TestStillWhileStarted(t *testing.T) {
-	s, err := New(testdev.Open(t, 0), ServiceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(New(testdev.Open(t, 0), ServiceOptions{}))(t)
 	defer s.Close()
 	s.life.Lock() // as Start does
 	rounds := make(chan uint64, 1)
@@ -179,9 +168,7 @@ func TestStillWhileStarted(t *testing.T) {
 		t.Error("the look waits")
 	}
 	s.life.Unlock()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, s.Close())
 	n, _, _ := s.Internal().Still()
 	testcmp.Equal(t, "rounds of a closed service", n, inside.ProxyEnded)
 }

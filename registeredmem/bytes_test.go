@@ -30,10 +30,7 @@ func TestAlteredBytes(t *testing.T) {
 	}
 	_, err := r.Import(t.Context(), append(bytes.Clone(data), 0))
 	testerr.Expect(t, err, mscclgo.ErrInvalid)
-	body, err := wire.Open(formatKind, formatVersion, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := testerr.Must(wire.Open(formatKind, formatVersion, data))(t)
 	_, err = r.Import(t.Context(), wire.Seal(formatKind, formatVersion+1, body))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 4")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestMain(m *testing.M) {
@@ -39,10 +40,7 @@ func config(t testing.TB, rank int) Options {
 
 func newRegistry(t testing.TB, cfg Options) *Registry {
 	t.Helper()
-	r, err := NewRegistry(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testerr.Must(NewRegistry(cfg))(t)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Errorf("closing the %v: %v", r, err)
@@ -54,10 +52,7 @@ func newRegistry(t testing.TB, cfg Options) *Registry {
 // upload returns a buffer of that many bytes, which count up from first.
 func upload(t testing.TB, d *gpu.Device, n int, first byte) *gpu.Buffer {
 	t.Helper()
-	b, err := gpu.Upload(d, counting(n, first))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testerr.Must(gpu.Upload(d, counting(n, first)))(t)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -72,33 +67,21 @@ func counting(n int, first byte) []byte {
 
 func register(t testing.TB, r *Registry, b *gpu.Buffer) (*Memory, []byte) {
 	t.Helper()
-	m, err := r.Register(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := m.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testerr.Must(r.Register(b))(t)
+	data := testerr.Must(m.MarshalBinary())(t)
 	return m, data
 }
 
 func mustImport(t testing.TB, r *Registry, data []byte) *Memory {
 	t.Helper()
-	m, err := r.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return testerr.Must(r.Import(t.Context(), data))(t)
 }
 
 // expectBytes compares what a buffer holds.
 func expectBytes(t testing.TB, b *gpu.Buffer, want []byte) {
 	t.Helper()
 	got := make([]byte, len(want))
-	if err := gpu.CopyOut(got, b); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyOut(got, b))
 	testcmp.Equal(t, "the memory", got, want)
 }
 
@@ -132,10 +115,7 @@ func openFiles(t testing.TB) int {
 	t.Helper()
 	n, same := -1, 0
 	for end := time.Now().Add(2 * time.Second); same < 5 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := testerr.Must(os.ReadDir("/proc/self/fd"))(t)
 		if len(all) == n {
 			same++
 		} else {
@@ -252,18 +232,10 @@ func startPeer(t *testing.T, env ...string) *peer {
 	p := &peer{t: t, cmd: exec.Command(os.Args[0])}
 	p.cmd.Env = append(append(os.Environ(), childEnv+"="+testdev.Name(t, 1), "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.Stderr = t.Output()
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.in = testerr.Must(p.cmd.StdinPipe())(t)
+	out := testerr.Must(p.cmd.StdoutPipe())(t)
 	p.out = bufio.NewScanner(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, p.cmd.Start())
 	t.Cleanup(p.kill)
 	return p
 }

@@ -26,9 +26,7 @@ func TestSameProcess(t *testing.T) {
 	theirs, mine := newRegistry(t, config(t, 0)), newRegistry(t, config(t, 1))
 	whole := upload(t, theirs.Device(), 5000, 1)
 	part, err := whole.Slice(8, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	_, data := register(t, theirs, part)
 	m := mustImport(t, mine, data)
 	if m.Rank() != 0 || m.Size() != 1000 || m.Local() || m.Transports() != CudaIPC || m.Registry() != mine {
@@ -39,15 +37,11 @@ func TestSameProcess(t *testing.T) {
 			m.Buffer().Ptr(), m.Buffer().Device(), part.Ptr(), mine.Device())
 	}
 	expectBytes(t, m.Buffer(), counting(1000, 9))
-	if err := gpu.CopyIn(m.Buffer(), []byte{77}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(m.Buffer(), []byte{77}))
 	expectBytes(t, part, []byte{77, 10})
 	_, err = m.MarshalBinary()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "imported")
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, m.Close())
 	expectBytes(t, part, []byte{77, 10})
 }
 
@@ -60,18 +54,11 @@ func TestClosedByOwner(t *testing.T) {
 	m := mustImport(t, mine, data)
 	ptr := m.Buffer().Ptr()
 	for _, c := range []io.Closer{whole, theirs} {
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, c.Close())
 	}
-	still, err := theirs.Device().Wrap(ptr, 5000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	still := testerr.Must(theirs.Device().Wrap(ptr, 5000))(t)
 	expectBytes(t, still, counting(5000, 1))
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, m.Close())
 	if _, err := theirs.Device().Wrap(ptr, 5000); err == nil {
 		t.Error("the memory is still there when nobody has it open")
 	}
@@ -85,15 +72,11 @@ func TestOwnBytes(t *testing.T) {
 	if m.Buffer() != b || m.Local() || m.Rank() != 0 {
 		t.Errorf("%v has another buffer", m)
 	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, m.Close())
 	if local.Buffer() != b {
 		t.Error("closing the import closed the memory")
 	}
-	if err := local.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, local.Close())
 	_, err := r.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "not registered", "rank 0")
 }
@@ -104,15 +87,11 @@ func TestOtherProcess(t *testing.T) {
 	p := startPeer(t)
 	whole := p.register("whole")
 	// The driver opens files of its own for the first import.
-	if err := mustImport(t, mine, whole).Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, mustImport(t, mine, whole).Close())
 	started := openFiles(t)
 	m := mustImport(t, mine, whole)
 	expectBytes(t, m.Buffer(), counting(childBytes, childFirst))
-	if err := gpu.CopyIn(m.Buffer(), []byte{200}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(m.Buffer(), []byte{200}))
 	if got := p.do("byte whole"); got != "200" {
 		t.Errorf("the peer reads %s, not 200", got)
 	}
@@ -126,9 +105,7 @@ func TestOtherProcess(t *testing.T) {
 		}
 		first := sliceOffset + i*sliceBytes
 		expectBytes(t, parts[i].Buffer(), counting(sliceBytes, childFirst+byte(first)))
-		if err := gpu.CopyIn(parts[i].Buffer(), []byte{byte(100 + i)}); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, gpu.CopyIn(parts[i].Buffer(), []byte{byte(100 + i)}))
 		if got := p.do("byte " + fmt.Sprint(i)); got != fmt.Sprint(100+i) {
 			t.Errorf("slice %d of the peer starts with %s", i, got)
 		}
@@ -136,24 +113,18 @@ func TestOtherProcess(t *testing.T) {
 	if len(mine.mappings.live) != 1 {
 		t.Errorf("%d mappings of one allocation", len(mine.mappings.live))
 	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, m.Close())
 	for i, part := range parts {
 		expectBytes(t, part.Buffer(), []byte{byte(100 + i)})
 		for range 2 {
-			if err := part.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testerr.Check(t, part.Close())
 		}
 	}
 	if len(mine.mappings.live) != 0 {
 		t.Errorf("%d mappings are left", len(mine.mappings.live))
 	}
 	expectFiles(t, started, 0)
-	if err := mine.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, mine.Close())
 	p.kill()
 	if testdev.CUDA() {
 		return // the driver keeps descriptors of its own
@@ -212,9 +183,7 @@ func TestStaleMemory(t *testing.T) {
 	t.Run("unregistered in this process", func(t *testing.T) {
 		theirs := newRegistry(t, config(t, 1))
 		m, data := register(t, theirs, upload(t, theirs.Device(), 8, 0))
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, m.Close())
 		_, err := mine.Import(t.Context(), data)
 		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "not registered")
 	})
@@ -222,18 +191,14 @@ func TestStaleMemory(t *testing.T) {
 		theirs := newRegistry(t, config(t, 1))
 		b := upload(t, theirs.Device(), 8, 0)
 		_, data := register(t, theirs, b)
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, b.Close())
 		_, err := mine.Import(t.Context(), data)
 		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "closed")
 	})
 	t.Run("registry closed", func(t *testing.T) {
 		theirs := newRegistry(t, config(t, 1))
 		_, data := register(t, theirs, upload(t, theirs.Device(), 8, 0))
-		if err := theirs.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, theirs.Close())
 		_, err := mine.Import(t.Context(), data)
 		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "nobody listens")
 	})
@@ -287,24 +252,16 @@ func TestStrangers(t *testing.T) {
 	_, err = newRegistry(t, cfg).Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 1, peer 0", "group")
 
-	conn, err := net.Dial("unixpacket", "@"+theirs.server.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testerr.Must(net.Dial("unixpacket", "@"+theirs.server.Name()))(t)
 	defer conn.Close()
-	if _, err := conn.Write([]byte("noise")); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Must(conn.Write([]byte("noise")))(t)
 	mustImport(t, newRegistry(t, config(t, 2)), data)
 }
 
 // impostor is a member of the group with rank 1 that answers as it likes.
 func impostor(t *testing.T, r *Registry, handle fdpass.Handler) (data []byte) {
 	t.Helper()
-	s, err := fdpass.Listen(r.key(), 0, slog.New(slog.DiscardHandler), handle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testerr.Must(fdpass.Listen(r.key(), 0, slog.New(slog.DiscardHandler), handle))(t)
 	t.Cleanup(func() { s.Close() })
 	return impostorBytes(r, s.Name())
 }
@@ -376,10 +333,7 @@ func silent(t *testing.T, r *Registry) ([]byte, <-chan struct{}) {
 	random := make([]byte, 16)
 	rand.Read(random)
 	name := "mscclgo-" + hex.EncodeToString(random)
-	ln, err := net.Listen("unixpacket", "@"+name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testerr.Must(net.Listen("unixpacket", "@"+name))(t)
 	asked := make(chan struct{})
 	go func() {
 		conn, err := ln.Accept()
@@ -433,9 +387,7 @@ func TestForeignMemory(t *testing.T) {
 	if len(mine.mappings.live) != 1 {
 		t.Errorf("%d mappings of one allocation", len(mine.mappings.live))
 	}
-	if err := gpu.CopyIn(part.Buffer(), []byte{200}); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, gpu.CopyIn(part.Buffer(), []byte{200}))
 	if got := p.do("byte 2"); got != "200" {
 		t.Errorf("the peer reads %s, not 200", got)
 	}

@@ -28,9 +28,7 @@ func TestProcess(t *testing.T) {
 	theirs := within(0, same)
 	b := upload(t, theirs.Device(), 8, 1)
 	m, data := register(t, theirs, b)
-	if err := theirs.server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, theirs.server.Close())
 	mine := within(1, same)
 	expectBytes(t, mustImport(t, mine, data).Buffer(), counting(8, 1))
 
@@ -49,19 +47,13 @@ func TestProcess(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 2, peer 0", "nobody listens")
 
 	// What is closed is not there any more.
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.Close())
 	_, err = mine.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "closed")
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, m.Close())
 	_, err = mine.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "not registered")
-	if err := theirs.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, theirs.Close())
 	_, err = mine.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "nobody listens")
 	if _, ok := process.Find(theirs.instance); ok {

@@ -36,9 +36,7 @@ func (c *fakeRegistrar) Withdraw(m *Memory) error {
 func attach(t *testing.T, r *Registry, c *fakeRegistrar) *fakeRegistrar {
 	t.Helper()
 	c.offered = map[uint32]bool{}
-	if err := r.Attach(c); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, r.Attach(c))
 	return c
 }
 
@@ -55,21 +53,12 @@ func TestRegistrar(t *testing.T) {
 	attach(t, owner, &fakeRegistrar{transport: InfiniBand, key: "i"})
 	attach(t, peer, &fakeRegistrar{transport: Ethernet})
 
-	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mine := testerr.Must(owner.Register(upload(t, owner.Device(), 64, 1)))(t)
 	if got := mine.Transports(); got != CudaIPC|InfiniBand|Ethernet {
 		t.Errorf("it offers %v", got)
 	}
-	data, err := mine.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := peer.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testerr.Must(mine.MarshalBinary())(t)
+	theirs := testerr.Must(peer.Import(t.Context(), data))(t)
 	if theirs.Buffer() != nil || theirs.Transports() != Ethernet {
 		t.Errorf("imported by %v with buffer %v", theirs.Transports(), theirs.Buffer())
 	}
@@ -79,10 +68,7 @@ func TestRegistrar(t *testing.T) {
 	if key := theirs.Key(Ethernet | InfiniBand); key != nil {
 		t.Errorf("two transports have the key %q", key)
 	}
-	own, err := owner.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := testerr.Must(owner.Import(t.Context(), data))(t)
 	if own.Buffer() != mine.Buffer() || !own.Transports().Has(CudaIPC) {
 		t.Errorf("the rank's own memory is reached by %v", own.Transports())
 	}
@@ -90,9 +76,7 @@ func TestRegistrar(t *testing.T) {
 	if !ethernet.offered[mine.ID()] {
 		t.Error("it is not offered before it is closed")
 	}
-	if err := mine.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, mine.Close())
 	if len(ethernet.offered) != 0 {
 		t.Error("it is offered after it was closed")
 	}
@@ -102,18 +86,9 @@ func TestMappedAndRegistrar(t *testing.T) {
 	owner, peer := newRegistry(t, config(t, 1)), newRegistry(t, config(t, 0))
 	attach(t, owner, &fakeRegistrar{transport: Ethernet})
 	attach(t, peer, &fakeRegistrar{transport: Ethernet})
-	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := mine.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := peer.Import(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mine := testerr.Must(owner.Register(upload(t, owner.Device(), 64, 1)))(t)
+	data := testerr.Must(mine.MarshalBinary())(t)
+	theirs := testerr.Must(peer.Import(t.Context(), data))(t)
 	if theirs.Buffer() == nil || theirs.Transports() != CudaIPC|Ethernet {
 		t.Errorf("imported by %v with buffer %v", theirs.Transports(), theirs.Buffer())
 	}
@@ -123,13 +98,8 @@ func TestNoRegistrar(t *testing.T) {
 	owner, peer := unmapped(t, 1), newRegistry(t, config(t, 0))
 	attach(t, owner, &fakeRegistrar{transport: InfiniBand})
 	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := mine.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
+	data := testerr.Must(mine.MarshalBinary())(t)
 	_, err = peer.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "InfiniBand")
 }
@@ -187,9 +157,7 @@ func TestSlowRegistration(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		r := unmapped(t, 1)
 		slow := &slowRegistrar{fakeRegistrar{transport: Ethernet, offered: map[uint32]bool{}}, make(chan struct{}), make(chan struct{})}
-		if err := r.Attach(slow); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.Attach(slow))
 		large, few := upload(t, r.Device(), 4096, 1), upload(t, r.Device(), 64, 1)
 		type result struct {
 			m   *Memory

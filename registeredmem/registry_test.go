@@ -37,15 +37,10 @@ func TestRegisterChecks(t *testing.T) {
 	_, err = r.Register(upload(t, testdev.Open(t, 0), 8, 0))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the registry of", "opened twice")
 	b := upload(t, r.Device(), 8, 0)
-	none, err := b.Slice(8, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	none := testerr.Must(b.Slice(8, 0))(t)
 	_, err = r.Register(none)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "0 bytes")
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.Close())
 	_, err = r.Register(b)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 }
@@ -58,9 +53,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%v: local %v, transports %v", m, m.Local(), m.Transports())
 	}
 	for range 2 {
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, m.Close())
 	}
 	if m.Buffer() != nil {
 		t.Error("a closed memory has a buffer")
@@ -78,9 +71,7 @@ func TestClose(t *testing.T) {
 	m, data := register(t, r, b)
 	own := mustImport(t, r, data)
 	for range 2 {
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.Close())
 	}
 	if m.Buffer() != nil || own.Buffer() != nil {
 		t.Error("memories outlive their registry")
@@ -95,10 +86,7 @@ func TestAllocationNumbers(t *testing.T) {
 	d := testdev.Open(t, 0)
 	var a allocations
 	b := upload(t, d, 100, 0)
-	part, err := b.Slice(8, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := testerr.Must(b.Slice(8, 8))(t)
 	whole, slice := a.join(b), a.join(part)
 	if whole != slice {
 		t.Error("a slice counts as another allocation")
@@ -116,23 +104,16 @@ func TestAllocationNumbers(t *testing.T) {
 		t.Error("a number was used twice")
 	}
 	// Memory at the address of closed memory that is still registered.
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, b.Close())
 	seen := map[uint64]bool{}
 	for range 4 {
-		b, err := d.Alloc(100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testerr.Must(d.Alloc(100))(t)
 		number := a.join(b).number
 		if seen[number] {
 			t.Error("memory at the same address has the same number")
 		}
 		seen[number] = true
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, b.Close())
 	}
 }
 
@@ -150,9 +131,7 @@ func TestTransportsString(t *testing.T) {
 func TestPinnedMemoryIsForWritesOnly(t *testing.T) {
 	r, other := newRegistry(t, config(t, 0)), newRegistry(t, config(t, 1))
 	b, err := r.Device().AllocHost(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	defer b.Close()
 	m, data := register(t, r, b)
 	if m.Transports() != 0 || m.Buffer() != b {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice/metrics"
 )
 
@@ -19,9 +20,7 @@ func TestDashboard(t *testing.T) {
 	if os.IsNotExist(err) {
 		t.Skip("the sources are not here")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, err)
 	var board struct {
 		Title  string
 		Panels []struct {
@@ -30,9 +29,7 @@ func TestDashboard(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	testerr.Check(t, json.Unmarshal(text, &board))
 	described := make(chan *prometheus.Desc, 100)
 	metrics.New("ring", fixed{}).Describe(described)
 	close(described)

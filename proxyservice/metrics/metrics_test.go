@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/proxyservice/metrics"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -73,9 +74,7 @@ mscclgo_proxy_triggers_total{kind="user-200",service="ring"} 40
 func TestTwoServices(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for _, name := range []string{"a", "b"} {
-		if err := r.Register(metrics.New(name, fixed{})); err != nil {
-			t.Fatal(err)
-		}
+		testerr.Check(t, r.Register(metrics.New(name, fixed{})))
 	}
 	if err := r.Register(metrics.New("b", fixed{})); err == nil {
 		t.Error("two services have one name")
