@@ -34,9 +34,7 @@ func TestClosing(t *testing.T) {
 		t.Error(err)
 	}
 	parent.users.Add(1)
-	if err := handles.close("destroy a group", parent); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, handles.close("destroy a group", parent))
 }
 
 // TestFound has calls find an object while another fails to destroy it.
@@ -85,9 +83,7 @@ func TestRetired(t *testing.T) {
 	testerr.Check(t, handles.retire("destroy a stream", stream))
 	stream.users.Add(1)
 	for _, want := range []int{0, 1, 1} {
-		if err := handles.sweep(device); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, handles.sweep(device))
 		testcmp.Equal(t, "streams closed", closed, want)
 		if want == 0 {
 			stream.done()

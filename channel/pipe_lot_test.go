@@ -97,9 +97,7 @@ func TestLotOfFailedForward(t *testing.T) {
 		if err != nil || before.Lent != 1 {
 			t.Errorf("the pool says %+v (%v), and a lot is lent", before, err)
 		}
-		if err := r.close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, r.close())
 		if after, err := comm.PipePool(); err != nil || after.Lent != 0 {
 			t.Errorf("with the pipes closed the pool says %+v (%v)", after, err)
 		}

@@ -376,9 +376,7 @@ func TestPipeSize(t *testing.T) {
 		}
 	}
 	size := pipe.Size{}
-	if err := size.Check(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, size.Check())
 	if got, want := size.Bytes(), uint64(256+8*(128<<10)); got != want {
 		t.Errorf("a pipe has %d bytes, want %d", got, want)
 	}

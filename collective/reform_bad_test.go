@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -298,8 +299,6 @@ func TestReformForeign(t *testing.T) {
 	}
 	s.close()
 	for _, o := range all {
-		if err := errors.Join(o.graph.Close(), o.stream.Close(), o.device.Close()); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, errors.Join(o.graph.Close(), o.stream.Close(), o.device.Close()))
 	}
 }

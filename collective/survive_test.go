@@ -160,9 +160,7 @@ func TestRunnerReform(t *testing.T) {
 		}
 		return errors.Join(old[r.comm.Rank()].Close(), s.works(r))
 	})
-	if err := gone.close(s.ctx); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, gone.close(s.ctx))
 	s.all[2] = nil
 	s.want(s.goOn(3, s.works), false) // with a newcomer
 	s.all[0].comm.Abort(errors.New("the disk is full again"))
@@ -183,9 +181,7 @@ func TestReformHosts(t *testing.T) {
 	gone := s.all[3]
 	gone.comm.Abort(errors.New("it leaves"))
 	s.want(s.goOn(3, s.works), false)
-	if err := gone.close(s.ctx); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, gone.close(s.ctx))
 	s.all[3] = nil
 	s.want(s.goOn(4, s.works), false) // with a newcomer
 	s.all[2].comm.Abort(errors.New("the network is down"))
@@ -271,9 +267,7 @@ func TestPlacesReform(t *testing.T) {
 		})
 	}
 	for _, g := range graphs {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, g.Close())
 	}
 	s.close()
 }
@@ -335,9 +329,7 @@ func TestCloseNotCarried(t *testing.T) {
 		}
 		return errors.Join(r.comm.Close(), r.stream.Close(), r.data.Close())
 	})
-	if err := errors.Join(gone.runner.Close(s.ctx), gone.comm.Close(), gone.stream.Close(), gone.data.Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(gone.runner.Close(s.ctx), gone.comm.Close(), gone.stream.Close(), gone.data.Close()))
 }
 
 // TestPrintsOfPlans has a call that copies nothing, and then one that copies. What a graph of the first call

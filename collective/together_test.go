@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestDriverWaitsForAll has three ranks of a process share a GPU, whose driver waits for the kernels of all of them
@@ -98,7 +99,5 @@ func TestDriverWaitsForAll(t *testing.T) {
 		}
 		return errors.Join(c.check(), c.close(), other.Close(), out.Close(), runner.Close(ctx))
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, err)
 }

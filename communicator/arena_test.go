@@ -80,9 +80,7 @@ func TestArenaRandom(t *testing.T) {
 			t.Errorf("slab %d is in %d parts when all is given back", i, len(s.free))
 		}
 	}
-	if err := a.close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, a.close())
 }
 
 func TestArenaReuses(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // officeGroup is group over a bootstrap of the test's own.
@@ -361,9 +362,7 @@ func TestHalfMade(t *testing.T) {
 			}
 			stats := func(rank int) uint64 {
 				s, err := comms[rank].PipePool()
-				if err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, err)
 				return s.Taken
 			}
 			if is, want := stats(1), stats(0); is != want {

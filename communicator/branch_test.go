@@ -258,9 +258,7 @@ func TestClosedGroupsAreFreed(t *testing.T) {
 	for range 3 {
 		next := testerr.Must(c.Split(t.Context(), 0, 0))(t)
 		old = append(old, weak.Make(c))
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, c.Close())
 		c = next
 	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -279,7 +277,5 @@ func TestClosedGroupsAreFreed(t *testing.T) {
 			break
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, c.Close())
 }

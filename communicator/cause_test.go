@@ -38,9 +38,7 @@ func failsAndGoes(t *testing.T, comms []*communicator.Communicator, leave func()
 			t.Fatal("the ranks do not hear of the failure")
 		}
 	}
-	if err := leave(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, leave())
 }
 
 // unmapped are the options of groups that move data over a network, or shared memory.

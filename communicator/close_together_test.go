@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -51,9 +52,7 @@ func TestCloseTogether(t *testing.T) {
 				var all sync.WaitGroup
 				for range 4 {
 					all.Go(func() {
-						if err := one.Close(); err != nil {
-							t.Error(err)
-						}
+						testerr.Report(t, one.Close())
 					})
 				}
 				all.Wait()
@@ -70,7 +69,5 @@ func TestCloseTogether(t *testing.T) {
 		}
 		return errors.Join(service.Close(), local.Close())
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, err)
 }

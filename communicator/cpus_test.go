@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestBinding has a thread that may run on one CPU of several, as taskset leaves it, and proxies for a device whose node
@@ -19,18 +20,14 @@ func TestBinding(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // and never unlocks it
 		var mask unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &mask); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, unix.SchedGetaffinity(0, &mask))
 		last := 8*len(mask)*8 - 1
 		for last > 0 && !mask.IsSet(last) {
 			last--
 		}
 		var one unix.CPUSet
 		one.Set(last)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, unix.SchedSetaffinity(0, &one))
 		cpu <- last
 		const beyond = 5000 // more than a set has room for
 		got <- [2][]int{communicator.Within(c, []int{0, last, last + 1, beyond}), communicator.Within(c, []int{last + 1, beyond})}

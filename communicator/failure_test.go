@@ -153,9 +153,7 @@ func TestBarrierTimeout(t *testing.T) {
 	})
 	err := comms[0].Synchronize(t.Context(), all[0].stream)
 	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1", "barrier")
-	if err := all[0].want(timedOut); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, all[0].want(timedOut))
 }
 
 func TestAbort(t *testing.T) {
@@ -249,9 +247,7 @@ func TestCloseEndsWaits(t *testing.T) {
 	closeAll(t, comms)
 	failing(t, 0, comms[0].Synchronize(t.Context(), all[0].stream), mscclgo.ErrAborted, "closed the communicator")
 	within(t, start)
-	if err := all[0].want(aborted); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, all[0].want(aborted))
 }
 
 // TestPeerLeaves has one rank close early. It does not hang for the others, and
@@ -420,9 +416,7 @@ func TestFailWhileInUse(t *testing.T) {
 func TestDeviceClosedFirst(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
 	for _, c := range comms {
-		if err := c.Device().Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, c.Device().Close())
 	}
 	cause := errors.New("the disk is full")
 	comms[0].Abort(cause)

@@ -65,9 +65,7 @@ func TestGroupGrids(t *testing.T) {
 				t.Errorf("where the kernel gets no counts: %v", err)
 			}
 		}
-		if err := w.launch("barriers", most, 32, g, 1); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, w.launch("barriers", most, 32, g, 1))
 	}
 	if graph, err := w.stream.EndCapture(); err != nil {
 		t.Error(err)

@@ -99,7 +99,5 @@ func TestSignalOfRankThatLeft(t *testing.T) {
 	testerr.Check(t, errors.Join(workers[1].launch("tell", 1, 1, channels[1].HandleOf(0, 0)), workers[1].stream.Synchronize(t.Context()),
 		channels[1].Close(), comms[1].Close(), comms[1].Bootstrap().(interface{ Close() error }).Close()))
 	time.Sleep(300 * time.Millisecond)
-	if err := workers[0].run(t.Context(), "await", 1, channels[0].HandleOf(0, 1)); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, workers[0].run(t.Context(), "await", 1, channels[0].HandleOf(0, 1)))
 }

@@ -54,9 +54,7 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 	testerr.Check(t, os.WriteFile(file, nil, 0o600))
 	time.Sleep(loses)
 	lab.Hosts[1].Unmute()
-	if err := errors.Join(<-ends, <-ends); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(<-ends, <-ends))
 }
 
 // onHosts starts the test's program as so many ranks on each of two hosts, and returns when all are ready.

@@ -77,9 +77,7 @@ func closedBeforeTheNews(t *testing.T, o communicator.Options, silent bool) {
 		}
 	})
 	comms[0].Abort(errors.New("the cause"))
-	if err := errors.Join(ports[0].Close(), services[0].Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(ports[0].Close(), services[0].Close()))
 	testerr.Check(t, all[1].launch("portStream", 1, 1, ports[1].HandleOf(0, 0), uint64(64), uint32(1<<30)))
 	for start := time.Now(); services[1].Err() == nil; time.Sleep(time.Millisecond) {
 		if time.Since(start) > soon {

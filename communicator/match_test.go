@@ -48,9 +48,7 @@ func TestMatchCallDiffers(t *testing.T) {
 	})
 	start := time.Now()
 	const odd, even = "reduce-scatter of 512 f32, sum", "all-reduce of 1024 f32, sum"
-	if err := comms[2].MatchCall(odd); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, comms[2].MatchCall(odd))
 	err := comms[0].MatchCall(even)
 	failing(t, 0, err, mscclgo.ErrInvalid, "rank 0, peer 2", "call 41: rank 2 makes "+odd+"; this rank "+even)
 	errs := outcomes(t, 3, func(rank int) error {

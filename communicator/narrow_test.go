@@ -35,9 +35,7 @@ func TestNarrowLink(t *testing.T) {
 	ends := onHosts(ctx, t, lab, 2, narrowEnv+"="+file)
 	lab.Hosts[1].Narrow(600)
 	testerr.Check(t, os.WriteFile(file, nil, 0o600))
-	if err := errors.Join(<-ends, <-ends, <-ends, <-ends); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(<-ends, <-ends, <-ends, <-ends))
 }
 
 func narrowChild(file string) error {

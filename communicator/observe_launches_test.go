@@ -25,9 +25,7 @@ func TestLaunchEndsAtDeadline(t *testing.T) {
 		testerr.Check(t, errors.Join(graph.Launch(s), graph.Launch(s)))
 		failed := round > 0 // and goes on to be
 		o.tick(func() *deviceNotes {
-			if err := s.Synchronize(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, s.Synchronize(t.Context()))
 			return &deviceNotes{failed: failed}
 		})
 		if told := o.launched; len(told) != 2 || told[0].Ended || told[1].Ended || told[1].Nth != 2 {

@@ -180,9 +180,7 @@ func TestLazyPipesAlone(t *testing.T) {
 		err := pipes[rank].Open(ctx, 1-rank)
 		cancel()
 		failing(t, rank, err, mscclgo.ErrTimeout, fmt.Sprintf("open pipes to and from rank %d", 1-rank), fmt.Sprintf("rank %d, peer %d", rank, 1-rank), "each of the two names the other in Open")
-		if err := pool(comms[rank], 0); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, pool(comms[rank], 0))
 	}
 	each(t, 2, func(rank int) error {
 		if err := pipes[rank].Open(t.Context(), 1-rank); err != nil {
@@ -268,9 +266,7 @@ func TestLazyPipesOwnRanks(t *testing.T) {
 		r[0] = 2
 		for _, none := range []*communicator.Pipes{nil, new(communicator.Pipes)} {
 			failing(t, mscclgo.NoRank, none.Open(t.Context(), 1), mscclgo.ErrInvalid, "the pipes are nil")
-			if err := none.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, none.Close())
 		}
 		failing(t, rank, p.Open(t.Context(), 2), mscclgo.ErrInvalid, "there are no pipes")
 		return errors.Join(p.Open(t.Context(), 1-rank), comms[rank].Barrier(t.Context()), p.Close())
@@ -480,9 +476,7 @@ func TestLazyPipesHalfAborted(t *testing.T) {
 		return nil
 	})
 	for _, p := range pipes {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, p.Close())
 	}
 }
 

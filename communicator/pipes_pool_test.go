@@ -65,9 +65,7 @@ func TestSlowPeerPool(t *testing.T) {
 	p.peers = nil
 	go ask()
 	<-begun
-	if err := p.close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, p.close())
 	goOn <- true
 	if late := <-got; late.m != nil || !errors.Is(late.err, mscclgo.ErrInvalid) {
 		t.Errorf("an import while the pool is closed got %v", late)
@@ -75,7 +73,5 @@ func TestSlowPeerPool(t *testing.T) {
 	if m := <-loaded; !m.Closed() {
 		t.Error("what a closed pool imported is still mapped")
 	}
-	if err := one.m.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, one.m.Close())
 }

@@ -87,9 +87,7 @@ func (e *portEnd) fill(local, inbox []uint64) error {
 func have(t testing.TB, what string, b *gpu.Buffer, want []uint64) {
 	t.Helper()
 	got := make([]uint64, len(want))
-	if err := gpu.CopyOut(got, b); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, gpu.CopyOut(got, b))
 	testcmp.Equal(t, what, got, want)
 }
 

@@ -257,9 +257,7 @@ func TestReform(t *testing.T) {
 	gone := all[2]
 	gone.comm.Abort(errors.New("it leaves"))
 	goOn(false, 2) // rank 2 is still there, with all its memory
-	if err := gone.close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, gone.close())
 	all[2] = nil
 	goOn(false, 3)
 	goOn(false, 4)
@@ -414,9 +412,7 @@ func TestReformNever(t *testing.T) {
 	if _, err := comms[0].Reform(t.Context(), boot); err == nil {
 		t.Fatal("re-formed over a bootstrap that has failed")
 	}
-	if err := comms[0].Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, comms[0].Close())
 	if _, err := comms[0].Reform(t.Context(), slices.Clone(ranks(t, 1))[0]); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("re-formed after Close: %v", err)
 	}
@@ -492,15 +488,11 @@ func TestReformJoined(t *testing.T) {
 	aloneInEnv(t)
 	first := testerr.Must(communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0)}))(t)
 	next := testerr.Must(first.Reform(t.Context(), ranks(t, 1)[0]))(t)
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, first.Close())
 	if _, err := next.Group(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := next.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, next.Close())
 	if _, err := next.Device().Alloc(1); err == nil {
 		t.Error("the device is still open")
 	}
@@ -592,9 +584,7 @@ func tableOf(t *testing.T, d *gpu.Device, at gpu.Ptr, ranks int) []gpu.Ptr {
 	if err == nil {
 		err = errors.Join(gpu.CopyOut(got, b), b.Close())
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, err)
 	return got
 }
 

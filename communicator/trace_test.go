@@ -335,9 +335,7 @@ func TestTraceOfGraph(t *testing.T) {
 	if tr := readTrace(t, path); tr.slices["nothing"] != 2 {
 		t.Errorf("the slices are %v", tr.slices)
 	}
-	if err := errors.Join(launch(graph), graph.Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(launch(graph), graph.Close()))
 }
 
 // TestTraceOfFailure has each rank write what it has.

@@ -39,9 +39,7 @@ func TestLongestTimeout(t *testing.T) {
 	err := RunTogether(ctx, devices, o, func(ctx context.Context, c *Communicator) error {
 		return c.Barrier(ctx)
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, err)
 }
 
 // TestChooseTransport has pairs of ranks with NICs of several rates. Both must choose the same.
@@ -93,8 +91,6 @@ func TestEthernetFallback(t *testing.T) {
 			testcmp.Equal(t, "the fallback", c.ethernetOptions().Fallback, want)
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, err)
 	}
 }

@@ -257,12 +257,8 @@ func TestKernelNotBegun(t *testing.T) {
 	word := testerr.Must(comms[2].Device().AllocHost(8))(t)
 	t.Cleanup(func() { word.Close() })
 	defer func() {
-		if err := gpu.CopyIn(word, []uint64{1}); err != nil {
-			t.Error(err)
-		}
-		if err := all[2].stream.Synchronize(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, gpu.CopyIn(word, []uint64{1}))
+		testerr.Report(t, all[2].stream.Synchronize(t.Context()))
 	}()
 	each(t, 3, func(rank int) error {
 		g, err := comms[rank].Group(t.Context())

@@ -60,9 +60,7 @@ func TestBufferWhileClosing(t *testing.T) {
 		}
 		return nil
 	}}))(t)
-	if err := c.Write(m, 0, m, 8, 8); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, c.Write(m, 0, m, 8, 8))
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
@@ -70,9 +68,7 @@ func TestBufferWhileClosing(t *testing.T) {
 		t.Error("a closed memory has a buffer")
 	}
 	testerr.Expect(t, c.Write(m, 0, m, 8, 8), mscclgo.ErrInvalid, "closed", "rank 0, peer 0")
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, c.Close())
 }
 
 // slowDriver never does what is queued, and takes its time to close.
@@ -142,9 +138,7 @@ func TestMemoriesClosedTogether(t *testing.T) {
 			for range memories {
 				select {
 				case err := <-closed:
-					if err != nil {
-						t.Error(err)
-					}
+					testerr.Report(t, err)
 				case <-time.After(10 * time.Second):
 					t.Fatal("closing a memory waits though the connection has ended")
 				}

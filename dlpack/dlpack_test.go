@@ -62,21 +62,15 @@ func TestTake(t *testing.T) {
 				got := fmt.Sprint(tensor.Type, tensor.Shape, tensor.Count(), tensor.Buffer.Size(), tensor.Buffer.Ptr())
 				want := fmt.Sprint(typ, []int64{2, 3}, 6, 6*typ.Size(), memory.Ptr()+8)
 				testcmp.Equal(t, "the tensor", got, want)
-				if err := s.Fill(tensor.Buffer, 0, 5, 1); err != nil {
-					t.Error(err)
-				}
-				if err := s.Synchronize(t.Context()); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, s.Fill(tensor.Buffer, 0, 5, 1))
+				testerr.Report(t, s.Synchronize(t.Context()))
 				testcmp.Equal(t, "the first byte", memory.Bytes()[8], byte(5))
 
 				_, err = dlpack.Take(d, m.Pointer(), dlpack.Options{Versioned: versioned})
 				testerr.Expect(t, err, mscclgo.ErrInvalid, "was taken before")
 				deletions(t, m, 0)
 				for range 2 {
-					if err := tensor.Close(); err != nil {
-						t.Error(err)
-					}
+					testerr.Report(t, tensor.Close())
 					deletions(t, m, 1)
 				}
 			}
@@ -108,9 +102,7 @@ func TestTakeShapes(t *testing.T) {
 		if tensor.Count() != c.count || (tensor.Buffer == nil) != (c.count == 0) || len(tensor.Shape) != len(c.shape) {
 			t.Errorf("a tensor of shape %v has %d elements of shape %v in %v", c.shape, tensor.Count(), tensor.Shape, tensor.Buffer)
 		}
-		if err := tensor.Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, tensor.Close())
 	}
 }
 
@@ -121,9 +113,7 @@ func TestTakeReadOnly(t *testing.T) {
 	_, err := dlpack.Take(d, m.Pointer(), dlpack.Options{Versioned: true})
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the tensor is read-only")
 	tensor := testerr.Must(dlpack.Take(d, m.Pointer(), dlpack.Options{Versioned: true, ReadOnly: true}))(t)
-	if err := tensor.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, tensor.Close())
 	deletions(t, m, 1)
 }
 
@@ -140,13 +130,9 @@ func TestTakeDeviceMemory(t *testing.T) {
 	about := dlpacktest.Tensor{Kind: 2, Number: number, Data: uintptr(b.Ptr()), Code: 2, Bits: 32, Shape: []int64{3}}
 	tensor := testerr.Must(dlpack.Take(d, makeTensor(t, about).Pointer(), dlpack.Options{}))(t)
 	got := make([]float32, 3)
-	if err := gpu.CopyOut(got, tensor.Buffer); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, gpu.CopyOut(got, tensor.Buffer))
 	testcmp.Equal(t, "the elements", got, []float32{1, 2, 3})
-	if err := tensor.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, tensor.Close())
 }
 
 // TestTakeRefuses: a tensor that cannot be used stays with its owner, and the error says
@@ -201,7 +187,5 @@ func TestTakeRefuses(t *testing.T) {
 	_, err = dlpack.Take(closed, makeTensor(t, good).Pointer(), dlpack.Options{Versioned: true})
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 	var none *dlpack.Tensor
-	if err := none.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, none.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestStreamAtomics has several streams add to one word and exchange another. Nothing is lost.
@@ -26,16 +27,10 @@ func TestStreamAtomics(t *testing.T) {
 		all.Go(func() {
 			for k := range uint64(rounds) {
 				at := i*rounds + k
-				if err := s.Internal().Add64(b, 0, 1<<40+1); err != nil {
-					t.Error(err)
-				}
-				if err := s.Internal().Exchange64(b, 8, at+1, olds, 8*at); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, s.Internal().Add64(b, 0, 1<<40+1))
+				testerr.Report(t, s.Internal().Exchange64(b, 8, at+1, olds, 8*at))
 			}
-			if err := s.Synchronize(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, s.Synchronize(t.Context()))
 		})
 	}
 	all.Wait()

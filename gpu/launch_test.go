@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/signature"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 type pair struct {
@@ -375,13 +376,9 @@ func TestLaunchFromManyGoroutines(t *testing.T) {
 		all.Go(func() {
 			for j := range launches {
 				at := i*launches + j
-				if err := fill.Launch(s, gpu.Blocks(1, 1), out.Ptr()+gpu.Ptr(4*at), 1, at); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, fill.Launch(s, gpu.Blocks(1, 1), out.Ptr()+gpu.Ptr(4*at), 1, at))
 			}
-			if err := s.Synchronize(deadline(t)); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, s.Synchronize(deadline(t)))
 		})
 	}
 	all.Wait()

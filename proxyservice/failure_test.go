@@ -248,9 +248,7 @@ func TestHandlerStops(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := r.service.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, r.service.Stop(t.Context()))
 }
 
 // blocked returns a rank whose handler has begun to serve a trigger and returns when

@@ -137,9 +137,7 @@ func (r *rank) close(t testing.TB) {
 	r.other.abort()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := r.stream.Synchronize(ctx); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, r.stream.Synchronize(ctx))
 	r.stream.Close()
 	err := r.service.Close()
 	if failure := r.failure.Load(); failure == nil && err != nil || failure != nil && !errors.Is(err, *failure) {

@@ -239,9 +239,7 @@ func TestPlaceIsKept(t *testing.T) {
 		r.conn.Internal().Later(func(turn inside.Turn[connection.Operation, connection.Mark]) {
 			defer late.Done()
 			time.Sleep(time.Millisecond)
-			if err := turn.Do(connection.Operation{Kind: connection.Write, Theirs: dst, Offset: 4 * (x.A + 1), Own: zeros, N: 4}); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, turn.Do(connection.Operation{Kind: connection.Write, Theirs: dst, Offset: 4 * (x.A + 1), Own: zeros, N: 4}))
 		})
 		return nil
 	}
@@ -329,16 +327,12 @@ func underLoad(t *testing.T, take func(t *testing.T, dst, src *registeredmem.Mem
 func TestClosedUnderLoad(t *testing.T) {
 	t.Run("peer's memory", func(t *testing.T) {
 		underLoad(t, func(t *testing.T, dst, _ *registeredmem.Memory, _ *gpu.Buffer, _ *connection.Connection) {
-			if err := dst.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, dst.Close())
 		}, "of rank 1")
 	})
 	t.Run("own memory", func(t *testing.T) {
 		underLoad(t, func(t *testing.T, _, src *registeredmem.Memory, from *gpu.Buffer, _ *connection.Connection) {
-			if err := errors.Join(src.Close(), from.Close()); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, errors.Join(src.Close(), from.Close()))
 		}, "of rank 0")
 	})
 	t.Run("own buffer", func(t *testing.T) {
@@ -346,16 +340,12 @@ func TestClosedUnderLoad(t *testing.T) {
 			t.Skip("a GPU's buffer must not be closed while copies use it, and they do as long as it is registered")
 		}
 		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, from *gpu.Buffer, _ *connection.Connection) {
-			if err := from.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, from.Close())
 		}, "buffer")
 	})
 	t.Run("connection", func(t *testing.T) {
 		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, _ *gpu.Buffer, conn *connection.Connection) {
-			if err := conn.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, conn.Close())
 		}, "connection")
 	})
 }
@@ -574,9 +564,7 @@ func TestFlushBehindParked(t *testing.T) {
 		r.must(t, c, flush, 0, 0, 0)
 	}
 	conn.queue.Fail(native.Progress, 0)
-	if err := r.service.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, r.service.Stop(t.Context()))
 }
 
 // newParked returns a rank with a channel, over a queue that is not real, of which a signal waits.
@@ -624,21 +612,15 @@ func TestParkedOfOthers(t *testing.T) {
 	conn.queue.Unpark(1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := r.service.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, r.service.Stop(ctx))
 }
 
 // TestClosedWhileParked closes a connection of which a signal waits. To close it is to queue that, and
 // the service goes on.
 func TestClosedWhileParked(t *testing.T) {
 	r, conn, _ := newParked(t)
-	if err := conn.conn.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := r.service.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, conn.conn.Close())
+	testerr.Report(t, r.service.Stop(t.Context()))
 }
 
 // TestClosedDuringFlush checks that closing a connection ends the waits for its flushes.

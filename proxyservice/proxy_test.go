@@ -195,8 +195,6 @@ func TestClosedUnderTheProxy(t *testing.T) {
 	testerr.Check(t, err)
 	testerr.Expect(t, ring.Close(), mscclgo.ErrInvalid, "the proxy of rank 7 serves it")
 	testerr.Expect(t, device.Close(), mscclgo.ErrInvalid, "the proxy of rank 7 uses its memory")
-	if err := errors.Join(p.Stop(t.Context()), ring.Close(), device.Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(p.Stop(t.Context()), ring.Close(), device.Close()))
 	testerr.Expect(t, p.Start(t.Context()), mscclgo.ErrInvalid, "its ring is closed")
 }

@@ -74,21 +74,15 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 			r.abort()
 		}
 		// A kernel sees that in a wait that is long, as all are without a service.
-		if err := ranks[0].service.Stop(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, ranks[0].service.Stop(t.Context()))
 		for _, r := range ranks {
 			r.wait(t)
 		}
 		ranks[0].start(t)
 		// The last puts may be under way still, and the buffers go before the services.
 		for _, r := range ranks {
-			if err := r.service.Stop(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := r.conn.Flush(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, r.service.Stop(t.Context()))
+			testerr.Report(t, r.conn.Flush(t.Context()))
 		}
 		return time.Duration(slices.Max(read[uint32](t, times[0], rounds)[first:]))
 	}

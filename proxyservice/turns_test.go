@@ -51,9 +51,7 @@ func TestTurns(t *testing.T) {
 	}
 	for len(shared.runs) > 0 {
 		if r, over, err := shared.serve(); over {
-			if err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, err)
 			shared.remove(r)
 		}
 	}

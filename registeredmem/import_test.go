@@ -149,12 +149,8 @@ func TestImportManyAtOnce(t *testing.T) {
 				return
 			}
 			one := make([]byte, 1)
-			if err := gpu.CopyOut(one, m.Buffer()); err != nil {
-				t.Error(err)
-			}
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, gpu.CopyOut(one, m.Buffer()))
+			testerr.Report(t, m.Close())
 		})
 	}
 	wg.Wait()

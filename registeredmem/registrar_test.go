@@ -127,13 +127,9 @@ func TestAttachErrors(t *testing.T) {
 	}
 	testerr.Expect(t, r.Attach(&fakeRegistrar{transport: InfiniBand}), mscclgo.ErrInvalid, "InfiniBand")
 	testerr.Expect(t, r.Attach(nil), mscclgo.ErrInvalid, "rank 0", "nil")
-	if err := errors.Join(r.Close(), r.Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(r.Close(), r.Close()))
 	closed := newRegistry(t, config(t, 0))
-	if err := closed.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, closed.Close())
 	testerr.Expect(t, closed.Attach(&fakeRegistrar{transport: Ethernet}), mscclgo.ErrInvalid, "closed")
 }
 
@@ -187,9 +183,7 @@ func TestSlowRegistration(t *testing.T) {
 		}()
 		select {
 		case err := <-quick:
-			if err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, err)
 		case <-time.After(20 * time.Second):
 			t.Error("others wait for the registration")
 		}

@@ -123,9 +123,7 @@ func TestHost2HostCountsSignals(t *testing.T) {
 	for range 4 {
 		go func() {
 			for range signals / 4 {
-				if err := ends[0].Wait(ctx); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, ends[0].Wait(ctx))
 				got.Add(1)
 			}
 			done <- struct{}{}

@@ -76,9 +76,7 @@ func TestPs(t *testing.T) {
 	}
 
 	for _, p := range all {
-		if err := p.Cmd.Process.Kill(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, p.Cmd.Process.Kill())
 	}
 	for _, p := range all {
 		p.End(-1)

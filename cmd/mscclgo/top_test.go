@@ -43,9 +43,7 @@ func TestTop(t *testing.T) {
 	lines := bufio.NewScanner(out)
 	lines.Scan() // it has looked
 	for _, p := range all {
-		if err := p.Cmd.Process.Signal(syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, p.Cmd.Process.Signal(syscall.SIGKILL))
 	}
 	for _, p := range all {
 		p.End(-1)

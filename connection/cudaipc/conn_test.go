@@ -80,13 +80,9 @@ func TestOtherProcess(t *testing.T) {
 	if got := line(); got != "<nil>" {
 		t.Errorf("the peer says %q", got)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, c.Close())
 	in.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, cmd.Wait())
 }
 
 func TestSelf(t *testing.T) {

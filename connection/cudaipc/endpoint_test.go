@@ -26,9 +26,7 @@ func TestConnect(t *testing.T) {
 	for _, data := range [][]byte{theirs, own, theirs} {
 		c := testerr.Must(mine.Connect(t.Context(), data))(t)
 		for range 2 {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, c.Close())
 		}
 	}
 	_, err := NewEndpoint(nil)
@@ -37,9 +35,7 @@ func TestConnect(t *testing.T) {
 	cancel()
 	_, err = mine.Connect(ctx, theirs)
 	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0")
-	if err := errors.Join(mine.Close(), mine.Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(mine.Close(), mine.Close()))
 	_, err = mine.Connect(t.Context(), theirs)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0, peer 1", "closed")
 }

@@ -35,9 +35,7 @@ func TestClosedPastTheTimeout(t *testing.T) {
 			for _, f := range closes {
 				testerr.Expect(t, f(), mscclgo.ErrTimeout, "rank 0")
 			}
-			if err := from.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, from.Close())
 			release()
 			for end := time.Now().Add(20 * time.Second); !slices.Equal(words(t, theirs, pairWords), want); time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
@@ -52,9 +50,7 @@ func TestClosedPastTheTimeout(t *testing.T) {
 				}
 				fresh, _ = newMemory(t, p.mine, 1)
 			}
-			if err := p.mine.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, p.mine.Close())
 		}
 	}
 }

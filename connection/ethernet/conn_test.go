@@ -137,9 +137,7 @@ func TestManyConnections(t *testing.T) {
 					testlink.Set(t, src, data)
 					dst := imported(t, w.from, mine)
 					all.Go(func() {
-						if err := errors.Join(w.conn.Write(dst, 0, src, 0, 4096), w.conn.Flush(t.Context())); err != nil {
-							t.Error(err)
-						}
+						testerr.Report(t, errors.Join(w.conn.Write(dst, 0, src, 0, 4096), w.conn.Flush(t.Context())))
 						testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 					})
 				}

@@ -171,9 +171,7 @@ func TestEndpointClose(t *testing.T) {
 	}()
 	time.Sleep(50 * time.Millisecond) // until it waits, most likely
 	for range 2 {
-		if err := b.e.Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, b.e.Close())
 	}
 	if n := len(message.All[*conn](&b.t.rank)); n != 0 {
 		t.Errorf("%d connections are left", n)

@@ -148,9 +148,7 @@ func TestHalfAWrite(t *testing.T) {
 				r.hangUp()
 			}
 			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, says)
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, m.Close())
 		}
 	}
 }
@@ -303,14 +301,10 @@ func TestPeerCloses(t *testing.T) {
 	src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
 	testerr.Check(t, ab.Write(dst, 0, src, 0, 64))
 	testerr.Check(t, ab.Flush(t.Context()))
-	if err := ba.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, ba.Close())
 	testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "has closed the connection")
 	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
-	if err := ab.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, ab.Close())
 }
 
 // Nothing is left of connections that were closed.

@@ -101,9 +101,7 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 				errs[0] = src.Close()
 			}
 			errs[1] = ab.Close()
-			if err := errors.Join(errs...); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, errors.Join(errs...))
 			if took := time.Since(start); took > testlink.Timeout/2 {
 				t.Errorf("it took %v", took)
 			}
@@ -176,9 +174,7 @@ func TestPartsAfterAFailure(t *testing.T) {
 				a.t.rank.Failed.Store(&before)
 			}
 			start := time.Now()
-			if err := errors.Join(r.conn.Close(), a.t.Close()); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, errors.Join(r.conn.Close(), a.t.Close()))
 			if took := time.Since(start); took > handshake.Resent/2 {
 				t.Errorf("it took %v", took)
 			}

@@ -112,9 +112,7 @@ func TestLinkComesUp(t *testing.T) {
 		t.Cleanup(func() { e.Close() })
 		d := testerr.Must(decode(testlink.Marshal(t, e)))(t)
 		c := testerr.Must(a.e.connect(t.Context(), testlink.Marshal(t, e)))(t)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, c.Close())
 		host, _, _ := net.SplitHostPort(d.addrs[0])
 		return fmt.Sprint(len(d.addrs), " ", host)
 	}

@@ -146,9 +146,7 @@ func TestSecondDevice(t *testing.T) {
 		o := testerr.Must(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}.complete(patience))(t)
 		transport := testerr.Must(newTransport(reg, o, devices))(t)
 		t.Cleanup(func() {
-			if err := errors.Join(reg.Close(), transport.Close()); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, errors.Join(reg.Close(), transport.Close()))
 		})
 		return &side{reg: reg, t: transport}
 	}

@@ -149,9 +149,7 @@ func TestCloseBeside(t *testing.T) {
 				}
 				close(start)
 				time.Sleep(time.Duration(round) * 2 * time.Millisecond)
-				if err := end(t, "Close", begin(s.t.Close)); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, end(t, "Close", begin(s.t.Close)))
 				end(t, name, begin(func() error { all.Wait(); return nil }))
 				if after := objects(t); after != before {
 					t.Fatalf("verbs objects:\n%sthen:\n%s", before, after)
@@ -193,7 +191,5 @@ func TestEndpointOfClosed(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the transport is closed")
 	_, err = s.t.NewEndpoint()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "the transport is closed")
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, e.Close())
 }

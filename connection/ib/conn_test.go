@@ -260,9 +260,7 @@ func TestRemoteAccessError(t *testing.T) {
 	err := a.conn.Flush(t.Context())
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "remote access error", "write of 16 bytes at offset 8 of memory 0 of rank 1", "queue pair")
 	testerr.Expect(t, a.conn.Write(dst, 8, src, 0, 16), mscclgo.ErrRemote, "has failed")
-	if err := a.conn.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, a.conn.Close())
 }
 
 func TestBadMessage(t *testing.T) {

@@ -49,9 +49,7 @@ func TestLinkDown(t *testing.T) {
 			if took := time.Since(start); took > 30*time.Second {
 				t.Errorf("it took %v", took)
 			}
-			if err := errors.Join(a.conn.Close(), b.conn.Close()); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, errors.Join(a.conn.Close(), b.conn.Close()))
 		})
 	}
 }
@@ -250,9 +248,7 @@ func TestLockedMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal("with the limit back:", err)
 	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, m.Close())
 }
 
 // TestWrongGID chooses an entry of the table that is empty, and one by which the peer

@@ -54,9 +54,7 @@ func newSide(t testing.TB, rank int, o Options) *side {
 	reg := newRegistry(t, rank)
 	transport := testerr.Must(New(reg, o))(t)
 	t.Cleanup(func() {
-		if err := errors.Join(reg.Close(), transport.Close()); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, errors.Join(reg.Close(), transport.Close()))
 	})
 	return &side{reg: reg, t: transport}
 }
@@ -104,9 +102,7 @@ func (s *side) memory(t testing.TB, size uint64, pinned bool) *registeredmem.Mem
 	testerr.Check(t, gpu.CopyIn(b, make([]byte, size)))
 	m := testerr.Must(s.reg.Register(b))(t)
 	t.Cleanup(func() {
-		if err := errors.Join(m.Close(), b.Close()); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, errors.Join(m.Close(), b.Close()))
 	})
 	return m
 }

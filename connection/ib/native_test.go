@@ -464,9 +464,7 @@ func TestClosedUnderLoadInC(t *testing.T) {
 					t.Fatal("it serves nothing")
 				}
 			}
-			if err := end(p.a); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, end(p.a))
 			if rc := <-last; rc != nativetest.Closed {
 				t.Errorf("the last request got %d", rc)
 			}
@@ -491,9 +489,7 @@ func TestFailureInC(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrRemote, "the peer does not answer", fmt.Sprintf("write of 64 bytes at offset 0 of memory %d of rank 1 (4096 bytes)", p.to.ID()), "rank 0, peer 1", "queue pair")
 	p.must(p.put(8), nativetest.Busy)
 	testerr.Expect(t, p.a.conn.Write(p.to, 0, p.from, 0, 8), mscclgo.ErrRemote, "has failed", "the peer does not answer")
-	if err := p.a.conn.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, p.a.conn.Close())
 }
 
 // TestFailureOfParkedInC is TestFailureInC of what was parked when the peer went away.

@@ -100,7 +100,5 @@ func TestNewsToOneWhoLeft(t *testing.T) {
 		}
 	}
 	b.flush(t)
-	if err := b.conn.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, b.conn.Close())
 }

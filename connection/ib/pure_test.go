@@ -34,9 +34,7 @@ func TestNoPeerMemory(t *testing.T) {
 // TestOrdered has a GPU whose kernels may see a signal before the data.
 func TestOrdered(t *testing.T) {
 	testerr.Expect(t, ordered(gpu.Info{Name: "cuda:1", Model: "Tesla"}), mscclgo.ErrUnsupported, "cuda:1", "GPU_DIRECT_RDMA_WRITES_ORDERING", "other transports")
-	if err := ordered(gpu.Info{Name: "cuda:1", RDMAOrdered: true}); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, ordered(gpu.Info{Name: "cuda:1", RDMAOrdered: true}))
 }
 
 func TestOptions(t *testing.T) {
@@ -63,9 +61,7 @@ func TestOptions(t *testing.T) {
 	_, err = Options{}.complete(1)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, envGIDIndex, "three")
 	names, err := devices("a, b")
-	if err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, err)
 	testcmp.Equal(t, "the devices", names, []string{"a", "b"})
 	_, err = devices("a,,b")
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "empty name")
@@ -336,9 +332,7 @@ func TestSpread(t *testing.T) {
 func TestKey(t *testing.T) {
 	k := key{device: true, base: 4095, place: 1<<64 - 1, keys: []uint32{1, 2}}
 	got, err := decodeKey(k.encode())
-	if err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, err)
 	testcmp.Equal(t, "the key", got, k, cmp.AllowUnexported(key{}))
 	full := key{keys: make([]uint32, maxQueuePairs)}
 	if n := len(full.encode()); n > 256 {
@@ -362,9 +356,7 @@ func sample() description {
 func TestDescription(t *testing.T) {
 	d := sample()
 	got, err := decode(d.encode())
-	if err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, err)
 	testcmp.Equal(t, "the description", got, d, cmp.AllowUnexported(description{}, address{}))
 	for name, change := range map[string]func(*description){
 		"rank":                   func(d *description) { d.rank = 1 << 31 },

@@ -70,7 +70,5 @@ func TestRegisteredTwice(t *testing.T) {
 		t.Error("a registration of memory that is freed is used again")
 	}
 	b.t.mu.Unlock()
-	if err := stale.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, stale.Close())
 }

@@ -48,9 +48,7 @@ func TestPeersChangeOneWord(t *testing.T) {
 							return
 						}
 					}
-					if err := errors.Join(conns[i].Flush(t.Context()), gpu.CopyOut(got[i], old.Buffer())); err != nil {
-						t.Error(err)
-					}
+					testerr.Report(t, errors.Join(conns[i].Flush(t.Context()), gpu.CopyOut(got[i], old.Buffer())))
 				})
 			}
 			all.Wait()
@@ -76,9 +74,7 @@ func newEthernet(t *testing.T, reg *registeredmem.Registry) connection.Endpoint 
 	t.Helper()
 	e := testerr.Must(ethernet.New(reg, ethernet.Options{Secret: secret, Interface: "127.0.0.0/8"}))(t)
 	t.Cleanup(func() {
-		if err := errors.Join(reg.Close(), e.Close()); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, errors.Join(reg.Close(), e.Close()))
 	})
 	return testerr.Must(e.NewEndpoint())(t)
 }

@@ -95,9 +95,7 @@ func TestManyConnections(t *testing.T) {
 					dst = mine
 				}
 				all.Go(func() {
-					if err := errors.Join(c.Write(dst, 0, src, 0, 4096), c.Flush(t.Context())); err != nil {
-						t.Error(err)
-					}
+					testerr.Report(t, errors.Join(c.Write(dst, 0, src, 0, 4096), c.Flush(t.Context())))
 					testcmp.Equal(t, "what arrived", testlink.Get(t, mine), data)
 				})
 			}
@@ -226,9 +224,7 @@ func TestNoLeaks(t *testing.T) {
 		for _, ends := range [][2]*rank{{a, b}, {b, a}, {a, a}} {
 			c := testerr.Must(ends[0].e.Connect(t.Context(), testlink.Marshal(t, ends[1].e)))(t)
 			defer func(c *connection.Connection) {
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, c.Close())
 			}(c)
 		}
 	}

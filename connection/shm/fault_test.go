@@ -46,9 +46,7 @@ func newRogue(t testing.TB, to *rank) *rogue {
 	}))
 	t.Cleanup(func() {
 		r.sock.Close()
-		if err := r.ring.Close(); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, r.ring.Close())
 	})
 	r.to = receiverOf(t, to)
 	return r
@@ -312,9 +310,7 @@ func TestBadRequests(t *testing.T) {
 				}
 				return nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, err)
 		})
 	}
 	// The rank that asks gets the reason.
@@ -356,9 +352,7 @@ func TestPeerCloses(t *testing.T) {
 	testerr.Check(t, errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Flush(t.Context()), b.t.Close()))
 	testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, "has closed the connection")
 	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
-	if err := ab.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, ab.Close())
 	select {
 	case err := <-told:
 		t.Errorf("Lost says %v", err)
@@ -464,9 +458,7 @@ func TestCloseAfterTheGroupFailed(t *testing.T) {
 			if first == "memory" {
 				errs = append(errs, src.Close())
 			}
-			if err := errors.Join(append(errs, ab.Close())...); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, errors.Join(append(errs, ab.Close())...))
 			if took := time.Since(start); took > testlink.Timeout/2 {
 				t.Errorf("it took %v", took)
 			}
@@ -544,9 +536,7 @@ func TestCloseWhilePeerReadsNothing(t *testing.T) {
 	for _, m := range all {
 		testerr.Check(t, m.Close())
 	}
-	if err := b.t.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, b.t.Close())
 	if took := time.Since(start); took > testlink.Timeout/2 {
 		t.Errorf("it took %v", took)
 	}

@@ -167,9 +167,7 @@ func TestProcesses(t *testing.T) {
 	p.say(t, "copy", nil)
 	testcmp.Equal(t, "what came back", testlink.Get(t, p.mine), data)
 	p.in.Close()
-	if err := p.cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, p.cmd.Wait())
 	testerr.Expect(t, failed(t, &p.to.d.half), mscclgo.ErrRemote, "has closed the connection")
 }
 
@@ -201,9 +199,7 @@ func TestKilled(t *testing.T) {
 	for range 2 { // of each direction
 		testerr.Expect(t, <-told, mscclgo.ErrRemote, "its process has ended")
 	}
-	if err := p.to.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, p.to.Close())
 	testlink.Eventually(t, "no ring is left", func() bool { return mappedRings(t) == rings })
 }
 
@@ -224,9 +220,7 @@ func TestStopped(t *testing.T) {
 	err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context()))
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", fmt.Sprintf("its process is stopped (process %d)", p.cmd.Process.Pid))
 	start := time.Now()
-	if err := errors.Join(p.to.Close(), p.mine.Close(), a.reg.Close(), a.t.Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(p.to.Close(), p.mine.Close(), a.reg.Close(), a.t.Close()))
 	if took := time.Since(start); took > testlink.Timeout/2 {
 		t.Errorf("closing took %v", took)
 	}

@@ -116,9 +116,7 @@ func TestClose(t *testing.T) {
 	cmd := testerr.Must(group(dir))(t)
 	w.Add(cmd.Process.Pid)
 	w.Add(cmd.Process.Pid)
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, w.Close())
 	cmd.Wait()
 	if _, err := os.Stat(folder); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)

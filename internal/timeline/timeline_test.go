@@ -154,9 +154,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := Write(&bytes.Buffer{}, []*Rank{r}); err != nil {
-			t.Error(err)
-		}
+		testerr.Report(t, Write(&bytes.Buffer{}, []*Rank{r}))
 	})
 }
 

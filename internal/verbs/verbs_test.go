@@ -83,9 +83,7 @@ func open(t *testing.T, name string) *side {
 		t.Helper()
 		testerr.Check(t, err)
 		t.Cleanup(func() {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, c.Close())
 		})
 	}
 	var err error

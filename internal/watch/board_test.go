@@ -211,9 +211,7 @@ func TestOpenBoard(t *testing.T) {
 	made := testerr.Must(CreateBoard(3, 5, 1))(t)
 	defer made.Close()
 	s := testerr.Must(OpenBoard(made.File, 3, 5))(t)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, s.Close())
 }
 
 func TestBoardStatus(t *testing.T) {

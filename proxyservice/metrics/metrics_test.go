@@ -65,9 +65,7 @@ mscclgo_proxy_triggers_total{kind="put+signal",service="ring"} 20
 mscclgo_proxy_triggers_total{kind="put+signal+flush",service="ring"} 30
 mscclgo_proxy_triggers_total{kind="user-200",service="ring"} 40
 `
-	if err := testutil.CollectAndCompare(c, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, testutil.CollectAndCompare(c, strings.NewReader(want)))
 }
 
 // TestTwoServices registers services of different names with one registry.

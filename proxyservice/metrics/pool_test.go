@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice/metrics"
 )
 
@@ -47,9 +48,7 @@ mscclgo_pipe_pool_refused_total{rank="0"} 7
 mscclgo_pipe_pool_taken_bytes{rank="0"} 3
 `
 	c := metrics.NewPipePool("0", fixedPool{stats: channel.PipePoolStats{Bytes: 1, ForEnds: 2, Taken: 3, Lots: 4, Lent: 5, Asked: 6, Refused: 7}})
-	if err := testutil.CollectAndCompare(c, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, testutil.CollectAndCompare(c, strings.NewReader(want)))
 	if n := testutil.CollectAndCount(metrics.NewPipePool("0", fixedPool{err: errors.New("closed")})); n != 0 {
 		t.Errorf("a closed communicator has %d metrics", n)
 	}

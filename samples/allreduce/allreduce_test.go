@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -67,9 +68,7 @@ func TestCheck(t *testing.T) {
 // TestFlags checks flags that make no sense, which are found before any rank starts.
 func TestFlags(t *testing.T) {
 	good := config{algo: "twoshot", typ: collective.F32, min: 4, max: 4, iters: 1, blocks: 1, threads: 32}
-	if err := good.check(0); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, good.check(0))
 	if err := good.check(1); err == nil {
 		t.Error("an argument: no error")
 	}

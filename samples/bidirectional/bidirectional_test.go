@@ -43,9 +43,7 @@ func TestThreeRanks(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	good := config{min: 1, max: 1, rounds: 1, blocks: 1, threads: 32}
-	if err := good.check(0); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, good.check(0))
 	for what, cfg := range map[string]config{
 		"max below min": {min: 2, max: 1, rounds: 1, blocks: 1, threads: 32},
 		"no rounds":     {min: 1, max: 1, rounds: 0, blocks: 1, threads: 32},

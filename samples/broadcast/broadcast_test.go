@@ -42,13 +42,9 @@ func TestRoot(t *testing.T) {
 // TestFlags checks flags under a launcher, whose ranks -n does not tell, and without one.
 func TestFlags(t *testing.T) {
 	t.Setenv("MSCCLGO_ID", "x")
-	if err := check(0, 1, 5, 4); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, check(0, 1, 5, 4))
 	t.Setenv("MSCCLGO_ID", "")
-	if err := check(0, 1, 3, 4); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, check(0, 1, 3, 4))
 	if err := check(0, 1, 5, 4); err == nil {
 		t.Error("rank 5 of 4: no error")
 	}

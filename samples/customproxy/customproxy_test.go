@@ -66,9 +66,7 @@ func TestAddressInUse(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	good := config{blocks: 1, threads: 1, rounds: 1, darts: 1}
-	if err := good.check(0); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, good.check(0))
 	if err := good.check(1); err == nil {
 		t.Error("an argument: no error")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -60,9 +61,7 @@ func TestSums(t *testing.T) {
 // TestFlags checks flags that make no sense, which are found before any rank starts.
 func TestFlags(t *testing.T) {
 	good := config{count: 1, blocks: 1, threads: 1, size: channel.PipeSize{Slots: 2, SlotBytes: 128}}
-	if err := good.check(0, 2); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, good.check(0, 2))
 	if err := good.check(1, 2); err == nil {
 		t.Error("an argument: no error")
 	}

@@ -76,9 +76,7 @@ func openDevice(t testing.TB, n int) *device {
 func closeAtEnd(t testing.TB, closer func() error) {
 	t.Cleanup(func() {
 		for range 2 { // safe twice
-			if err := closer(); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, closer())
 		}
 	})
 }

@@ -147,19 +147,11 @@ func TestManyOpens(t *testing.T) {
 					return
 				}
 				want, got := randomBytes(1<<16), make([]byte, 1<<16)
-				if err := d.CopyFromHost(m.Ptr(), want); err != nil {
-					t.Error(err)
-				}
-				if err := first.Access(d, m.Ptr(), m.Size()); err != nil {
-					t.Error(err)
-				}
-				if err := first.CopyToHost(got, m.Ptr()); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, d.CopyFromHost(m.Ptr(), want))
+				testerr.Report(t, first.Access(d, m.Ptr(), m.Size()))
+				testerr.Report(t, first.CopyToHost(got, m.Ptr()))
 				testcmp.Equal(t, "the memory read through another device", got, want)
-				if err := m.Free(); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, m.Free())
 			}
 		})
 	}
@@ -195,9 +187,7 @@ func TestPeerFromManyRanks(t *testing.T) {
 	for range ranks {
 		wg.Go(func() {
 			for i := range ranks {
-				if err := errors.Join(a.Access(b, there[i].Ptr(), n), b.Access(a, here[i].Ptr(), n)); err != nil {
-					t.Error(err)
-				}
+				testerr.Report(t, errors.Join(a.Access(b, there[i].Ptr(), n), b.Access(a, here[i].Ptr(), n)))
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -31,10 +32,6 @@ func TestCloseNil(t *testing.T) {
 			t.Errorf("Close of a %T that is nil: %v", c, err)
 		}
 	}
-	if err := (*collective.Runner)(nil).Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := (*collective.Memory)(nil).Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, (*collective.Runner)(nil).Close(t.Context()))
+	testerr.Report(t, (*collective.Memory)(nil).Close(t.Context()))
 }

@@ -41,3 +41,11 @@ func Must[T any](v T, err error) func(testing.TB) T {
 		return v
 	}
 }
+
+// Report fails the test, which goes on, if err is not nil.
+func Report(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -63,9 +63,7 @@ func join(t *testing.T, l *Library, blocks int) *Comm {
 	c := l.newComm(fakeStream, inContext)
 	t.Cleanup(func() {
 		for range 2 {
-			if err := c.Close(false); err != nil {
-				t.Error(err)
-			}
+			testerr.Report(t, c.Close(false))
 		}
 	})
 	id := testerr.Must(c.NewID())(t)
@@ -111,9 +109,7 @@ func TestCollectives(t *testing.T) {
 			}
 		}
 	}
-	if err := errors.Join(in.Close(), in.Close(), out.Close()); err != nil {
-		t.Error(err)
-	}
+	testerr.Report(t, errors.Join(in.Close(), in.Close(), out.Close()))
 }
 
 // TestBlocks asks for a number of blocks.
