@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -137,7 +138,7 @@ def test_launcher_ends(name: str, tmp_path: Path) -> None:
         took = time.monotonic() - start
         assert not any(running(p) for p in processes)
         assert launcher.wait(30) == SIGNALS[name], launcher.stderr.read()
-        assert took < 1, f"the ranks were there for {took:.1f} s"
+        assert took < 4, f"the ranks were there for {took:.1f} s"  # of the 5 s that SIGTERM gives those that stay
 
 
 def test_signals_reach_ranks(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_rank_killed_early(tmp_path: Path) -> None:
     """A rank that is killed before it joins is told to the others at once, and named at the end."""
     done, took = lost(tmp_path, "SIGKILL")
     assert done.stdout.count("rank 1 was ended by SIGKILL before all ranks had come") == 2, done
-    assert max(took) < 1, done
+    assert max(took) < 4, done
     assert done.returncode == 137
     assert "(rank 1): remote failure: was ended by SIGKILL; of the others, 0,2 exited with code 5" in done.stderr
 
@@ -204,19 +205,24 @@ def test_rank_stopped_early(tmp_path: Path) -> None:
     """A rank that is stopped before it joins is told to the others after the heartbeat time-out, and named at the end."""
     done, took = lost(tmp_path, "SIGSTOP", MSCCLGO_HEARTBEAT_TIMEOUT="1s")
     assert done.stdout.count("rank 1, without which the group cannot form, is stopped (process ") == 2, done
-    assert 0.5 < min(took) and max(took) < 3, done
+    assert 0.5 < min(took) and max(took) < 4, done
     assert done.returncode == 5
     assert "(rank 1): remote failure: it is stopped (process " in done.stderr
 
 
 def test_last_rank_stopped(tmp_path: Path) -> None:
-    """The launcher says so when it waits for a stopped rank alone."""
+    """The launcher says so when it waits for a stopped rank alone, which goes on then."""
     program = script(
         tmp_path,
         "if rank == 1:\n"
-        "  if os.fork() == 0: time.sleep(7); os.kill(os.getppid(), signal.SIGCONT); os._exit(0)\n"
+        "  if os.fork() == 0: time.sleep(60); os.kill(os.getppid(), signal.SIGCONT); os._exit(0)\n"
         "  os.kill(os.getpid(), signal.SIGSTOP)\n",
     )
-    done = run(2, program)
-    assert done.returncode == 0, done
-    assert "a rank is stopped, and no other runs" in done.stderr and "rank=1" in done.stderr, done
+    command = [sys.executable, "-m", "mscclgo", "run", "-n", "2", program]
+    with subprocess.Popen(command, env=variables(), stderr=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stderr is not None
+        told = next((line for line in launcher.stderr if "a rank is stopped, and no other runs" in line), "")
+        process = re.search(r"rank=1 process=(\d+)", told)
+        assert process, told
+        os.kill(int(process[1]), signal.SIGCONT)
+        assert launcher.wait(30) == 0

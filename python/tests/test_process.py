@@ -205,7 +205,7 @@ def test_interrupted(name: str) -> None:
         "start = time.monotonic()\n"
         "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
         f"try: {call}\n"
-        "except KeyboardInterrupt: print('interrupted', time.monotonic() - start < 3)\n"
+        "except KeyboardInterrupt: print('interrupted', time.monotonic() - start < 10)\n"
     )
     if fails == "KeyboardInterrupt":
         program += "try: groups[1].barrier()\nexcept mscclgo.Error as error: print('KeyboardInterrupt' in str(error))\n"
