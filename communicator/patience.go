@@ -96,13 +96,14 @@ func (o *observer) compiling() bool {
 	return o.anyCompiles()
 }
 
-// anyCompiles is compiling for a caller that holds mu.
+// anyCompiles is compiling for a caller that holds mu. A rank that is stopped does not compile, though its last status may
+// say so.
 func (o *observer) anyCompiles() bool {
 	if o.board == nil {
 		return false
 	}
 	for rank, l := range o.lives {
-		if s := o.board.StatusOf(rank); s != nil && s.Compiles && l.beat != watch.Gone {
+		if s := o.board.StatusOf(rank); s != nil && s.Compiles && l.beat != watch.Gone && !o.isMute(rank) {
 			return true
 		}
 	}

@@ -387,6 +387,7 @@ var verdictModes = map[string]struct {
 	"stopped first, and then one is killed": {bare: true, timeout: time.Hour, heartbeat: "1h", do: killBesideStopped, want: ") has ended without leaving the group; rank 0 is stopped (process "},
 	// A wait fails long before the silence counts.
 	"stopped, and a wait fails": {timeout: verdictTimeout, heartbeat: "1h", do: waitForStopped, want: "rank 2 is stopped (process "},
+	"stopped while it compiles": {timeout: verdictTimeout, heartbeat: "1h", do: waitForCompiler, want: "rank 2 is stopped (process "},
 	// What it was sent has been without an acknowledgement for longer than the wait lasts.
 	"stopped, with data under way": {hosts: true, timeout: verdictTimeout, heartbeat: "off", do: putToStopped, want: "rank 2 never signalled rank 0: rank 0 has waited"},
 	"a host is silent":             {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank2, want: "rank 2 (process "},
@@ -434,6 +435,15 @@ func waitForStopped(ctx context.Context, c *communicator.Communicator) error {
 		return stopItself()
 	}
 	return errors.Join(err, awaitFailure(c))
+}
+
+// waitForCompiler is waitForStopped where rank 2 has told that it compiles, for which waits are put off.
+func waitForCompiler(ctx context.Context, c *communicator.Communicator) error {
+	if c.Rank() == 2 {
+		compiled := c.Device().Internal().BeginBusy("compiles slow.cu", true)
+		defer compiled()
+	}
+	return waitForStopped(ctx, c)
 }
 
 // putToStopped has rank 0 put to rank 2, which is stopped, and half a second later wait for it.
@@ -589,6 +599,7 @@ func TestVerdictProcesses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var output bytes.Buffer
+			var err error
 			env := []string{verdictEnv + "=" + name, "MSCCLGO_HEARTBEAT_TIMEOUT=" + mode.heartbeat}
 			if mode.bare {
 				err = runBare(ctx, t, 3, &output, env)
