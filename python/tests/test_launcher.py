@@ -138,7 +138,7 @@ def test_launcher_ends(name: str, tmp_path: Path) -> None:
         took = time.monotonic() - start
         assert not any(running(p) for p in processes)
         assert launcher.wait(30) == SIGNALS[name], launcher.stderr.read()
-        assert took < 4, f"the ranks were there for {took:.1f} s"  # of the 5 s that SIGTERM gives those that stay
+        assert took < 4, f"the ranks were there for {took:.1f} s"  # of the 5 s that SIGTERM gives ranks to end
 
 
 def test_signals_reach_ranks(tmp_path: Path) -> None:
