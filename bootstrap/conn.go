@@ -19,7 +19,7 @@ import (
 const lingerTime = 2 * time.Second
 
 // A conn is one connection: to a peer, or between a process and a rendezvous. Either side sends
-// on it: frames are queued, and one goroutine writes them in order. Two ranks that dial each other
+// on it: frames are queued, and a goroutine writes them in order, and ends with the last. Two ranks that dial each other
 // at the same time have two; each then sends on one and reads both.
 type conn struct {
 	nc     net.Conn
@@ -40,18 +40,17 @@ type conn struct {
 	stays atomic.Int64
 
 	mu      sync.Mutex
-	wake    sync.Cond // a frame was queued, or ending or broken set
 	queue   []*outgoing
-	ending  bool  // nothing more will be queued; write what is queued, then half-close
-	broken  error // writing failed, or reading ended
-	written chan struct{}
+	writing bool          // a goroutine writes what is queued; for ever once nothing more will be
+	ending  bool          // nothing more will be queued; write what is queued, then half-close
+	broken  error         // writing failed, or reading ended
+	written chan struct{} // closed when nothing more will be written
 }
 
 // An outgoing frame waits to be written, or is being written.
 type outgoing struct {
 	frame
 	size int           // of the payload
-	sent int           // bytes of the stream that have been taken to be written
 	done chan struct{} // closed when written or dropped
 	err  error         // set before done is closed
 	// cancelled means that the sender no longer wants it sent and may have changed the
@@ -63,47 +62,13 @@ type outgoing struct {
 // does not end holds no more.
 const maxPiece = 64 << 10
 
-// fill returns the next bytes of o's stream, in buf, or none at its end. In place of what
-// is left of a cancelled payload there are zeros. The caller holds conn.mu.
-func (o *outgoing) fill(buf []byte) []byte {
-	buf = buf[:0]
-	for room := cap(buf); room > 0; room = cap(buf) - len(buf) {
-		var part []byte
-		at := o.sent - frameHeaderSize
-		switch {
-		case at < 0:
-			head := o.frame.header(o.size)
-			part = head[o.sent:]
-		case at < o.size && o.cancelled:
-			n := min(room, o.size-at)
-			part = buf[len(buf) : len(buf)+n]
-			clear(part)
-		case at < o.size:
-			part = o.payload[at:]
-		case at == o.size && o.size > 0:
-			part = []byte{frameWhole}
-			if o.cancelled {
-				part[0] = frameGivenUp
-			}
-		default:
-			return buf
-		}
-		part = part[:min(len(part), room)]
-		buf = append(buf, part...)
-		o.sent += len(part)
-	}
-	return buf
-}
-
 var (
 	errConnEnded  = errors.New("the connection is closing")
 	errConnBroken = errors.New("the connection broke")
 )
 
 func newConn(nc net.Conn, owner sync.Locker, p *peer, dialed bool) *conn {
-	c := &conn{nc: nc, owner: owner, peer: p, dialed: dialed, silence: silence{far: elsewhere(nc) != nil}, written: make(chan struct{})}
-	c.wake.L = &c.mu
-	return c
+	return &conn{nc: nc, owner: owner, peer: p, dialed: dialed, silence: silence{far: elsewhere(nc) != nil}, written: make(chan struct{})}
 }
 
 // enqueue queues a frame, whose payload stays as it is until it is done or cancelled. If
@@ -123,8 +88,16 @@ func (c *conn) enqueue(f frame) *outgoing {
 		return o
 	}
 	c.queue = append(c.queue, o)
-	c.wake.Signal()
+	c.startWriting()
 	return o
+}
+
+// startWriting has a goroutine write what is queued, or note that it was the last, unless one does. The caller holds mu.
+func (c *conn) startWriting() {
+	if !c.writing {
+		c.writing = true
+		go c.write()
+	}
 }
 
 // cancel keeps o from being sent and lets go of its payload. If a part has been sent, the
@@ -139,7 +112,7 @@ func (c *conn) cancel(o *outgoing) {
 func (c *conn) end() {
 	c.mu.Lock()
 	c.ending = true
-	c.wake.Signal()
+	c.startWriting()
 	c.mu.Unlock()
 }
 
@@ -161,39 +134,31 @@ func (c *conn) fail(err error) {
 		close(o.done)
 	}
 	c.queue = nil
-	c.wake.Signal()
+	c.startWriting()
 }
 
-// next returns the frame to write, or nil when there will be none.
-func (c *conn) next() *outgoing {
+// next returns the frame to write. If there is none, the writer ends, and last reports whether there will be none.
+func (c *conn) next() (o *outgoing, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
-		for len(c.queue) > 0 {
-			o := c.queue[0]
-			c.queue[0] = nil
-			c.queue = c.queue[1:]
-			if !o.cancelled {
-				return o
-			}
-			close(o.done)
+	for len(c.queue) > 0 {
+		o := c.queue[0]
+		c.queue[0] = nil
+		c.queue = c.queue[1:]
+		if !o.cancelled {
+			return o, false
 		}
-		if c.ending || c.broken != nil {
-			return nil
-		}
-		c.wake.Wait()
+		close(o.done)
 	}
+	c.writing = c.ending || c.broken != nil
+	return nil, c.writing
 }
 
-// write sends what is queued until the connection ends.
+// write sends what is queued, and half-closes the connection behind the last.
 func (c *conn) write() {
-	defer close(c.written)
-	var buf []byte
-	for o := c.next(); o != nil; o = c.next() {
-		if n := min(frameHeaderSize+o.size+1, maxPiece); cap(buf) < n {
-			buf = make([]byte, 0, n)
-		}
-		o.err = c.writeFrame(o, buf)
+	o, last := c.next()
+	for ; o != nil; o, last = c.next() {
+		o.err = c.writeFrame(o)
 		close(o.done)
 		if o.err != nil {
 			// The reader finds out too, and knows whether it matters. It has not read all that
@@ -204,28 +169,49 @@ func (c *conn) write() {
 				patience = newsPatience
 			}
 			c.nc.SetReadDeadline(time.Now().Add(patience))
+			close(c.written)
 			return
 		}
 	}
-	c.nc.(interface{ CloseWrite() error }).CloseWrite() // of TCP, or TLS over it
+	if last {
+		c.nc.(interface{ CloseWrite() error }).CloseWrite() // of TCP, or TLS over it
+		close(c.written)
+	}
 }
 
-// writeFrame writes o piece by piece.
-func (c *conn) writeFrame(o *outgoing, buf []byte) error {
-	for {
+// writeFrame writes o piece by piece, and zeros for the rest of a payload that is cancelled.
+func (c *conn) writeFrame(o *outgoing) error {
+	out := bufio.NewWriterSize(c.nc, min(frameHeaderSize+o.size+1, maxPiece))
+	head := header(o.kind, o.tag, o.size) // not of o.frame, whose payload cancel may change
+	out.Write(head[:])
+	for sent := 0; sent < o.size; {
+		piece := out.AvailableBuffer()[:min(out.Available(), o.size-sent)]
 		c.mu.Lock()
-		piece := o.fill(buf)
+		if o.cancelled {
+			clear(piece)
+		} else {
+			copy(piece, o.payload[sent:])
+		}
 		c.mu.Unlock()
-		if len(piece) == 0 {
-			return nil
-		}
-		if _, err := c.nc.Write(piece); err != nil {
-			return err
-		}
-		if len(piece) == maxPiece { // so many do not fit into the sockets' buffers
-			c.signs.Add(1)
+		out.Write(piece) // which is where it is to be already
+		sent += len(piece)
+		if out.Available() == 0 {
+			if err := out.Flush(); err != nil {
+				return err
+			}
+			c.signs.Add(1) // so many do not fit into the sockets' buffers
 		}
 	}
+	if o.size > 0 {
+		c.mu.Lock()
+		end := byte(frameWhole)
+		if o.cancelled {
+			end = frameGivenUp
+		}
+		c.mu.Unlock()
+		out.WriteByte(end)
+	}
+	return out.Flush()
 }
 
 // read passes every frame to handle, but signs of life and questions for one, until the stream ends
@@ -284,10 +270,8 @@ func (c *conn) staysOn() bool {
 	return time.Now().UnixNano() < c.stays.Load() && !handshake.Acknowledged(c.nc)
 }
 
-// serve runs c's writer, reads until the connection ends, and closes it. It
-// returns what ended the reading.
+// serve reads until the connection ends, and closes it. It returns what ended the reading.
 func (c *conn) serve(handle func(frame) error) error {
-	go c.write()
 	err := c.read(handle)
 	if err != io.EOF {
 		c.mu.Lock()

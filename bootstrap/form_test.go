@@ -345,7 +345,13 @@ func TestRefusalIsHeardByAll(t *testing.T) {
 func TestTooLate(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
-	_, err := Connect(testContext(t), Options{Rank: 0, Size: 3, ID: r.ID(), Timeout: 300 * time.Millisecond})
+	go func() { // its time is up
+		await(t, "a rank comes", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.members) == 1 })
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.expire()
+	}()
+	_, err := Connect(testContext(t), Options{Rank: 0, Size: 3, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrTimeout, "2 of 3 ranks did not come: ranks 1-2")
 	_, err = Connect(testContext(t), Options{Rank: 1, Size: 3, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrTimeout, "this rank came too late: the group gave up at", "did not come: ranks 1-2")

@@ -79,7 +79,7 @@ const (
 // encode returns the frame's bytes: the header, and, unless it is empty, the payload and
 // frameWhole.
 func (f frame) encode() []byte {
-	head := f.header(len(f.payload))
+	head := header(f.kind, f.tag, len(f.payload))
 	b := append(head[:], f.payload...)
 	if len(f.payload) > 0 {
 		b = append(b, frameWhole)
@@ -88,12 +88,12 @@ func (f frame) encode() []byte {
 }
 
 // header returns kind (1), zeros (3), payload size (4) and tag (8).
-func (f frame) header(size int) [frameHeaderSize]byte {
+func header(kind frameKind, tag uint64, size int) [frameHeaderSize]byte {
 	w := wire.NewWriter(frameHeaderSize)
-	w.U8(uint8(f.kind))
+	w.U8(uint8(kind))
 	w.Raw([]byte{0, 0, 0})
 	w.U32(uint32(size))
-	w.U64(f.tag)
+	w.U64(tag)
 	return [frameHeaderSize]byte(w.Bytes())
 }
 
