@@ -291,7 +291,7 @@ func (j *joiner) ask(ctx context.Context, p *place, self bool) ([]string, error)
 	p.enqueue(frame{kind: frameJoin, payload: m.encode()})
 	j.joins++
 	if m.silence > 0 && j.o.ID.hosted && j.o.Rank != 0 {
-		go p.watch(m.silence)
+		p.watch(m.silence)
 	}
 	select {
 	case f, more := <-p.heard:

@@ -142,7 +142,7 @@ func (b *Bootstrap) begun(ctx context.Context) error {
 	if early != nil {
 		b.fail(*early)
 	}
-	b.wg.Go(b.watchNeighbours)
+	b.watchNeighbours()
 	for _, child := range children(b.rank, b.size) { // which may not have come all the way
 		if err := b.awaitConn(ctx, b.peers[child]); err != nil {
 			return err

@@ -3,7 +3,9 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +66,6 @@ func (r *Rendezvous) hear(m *member, f frame) error {
 		m.leaves = true
 		if r.table == nil { // its place is free before it hears that the connection has ended
 			delete(r.members, m.rank)
-			r.forget(m)
 			r.log.Warn("bootstrap: a rank left the rendezvous before the others came", "rank", m.rank, "from", m.join.addr)
 		}
 	case r.table == nil:
@@ -99,7 +100,6 @@ func (r *Rendezvous) formed() {
 		m.last(frame{kind: frameConnected})
 	}
 	clear(r.members)
-	r.timer.Stop()
 	close(r.done)
 }
 
@@ -182,7 +182,7 @@ func (r *Rendezvous) meetAgain(m *member) {
 	if r.id.hosted || r.table == nil || r.refused != nil || !r.over() || !r.hasMet(m) {
 		return
 	}
-	r.table, r.addrs, r.timer = nil, nil, nil
+	r.table, r.addrs = nil, nil
 	clear(r.heard)
 	r.done = make(chan struct{})
 	for rank, how := range r.ended {
@@ -200,8 +200,8 @@ func (r *Rendezvous) admit(m *member) bool {
 	}
 	r.largest = max(r.largest, m.join.size)
 	r.meetAgain(m)
-	if r.refused == nil && r.table == nil && len(r.members)+len(r.lost) == 0 {
-		r.size, r.tls, r.first = m.join.size, m.join.tls, m.rank
+	if r.refused == nil && r.table == nil && len(r.members) == 0 {
+		r.size, r.tls = m.join.size, m.join.tls
 		r.checkRoom(r.size)
 	}
 	if why := r.noPlace(m); why != nil {
@@ -217,7 +217,6 @@ func (r *Rendezvous) admit(m *member) bool {
 	}
 	r.members[m.rank] = m
 	r.lookAfter(m)
-	r.expireBy(m.until)
 	if len(r.members) == r.size {
 		r.complete()
 	}
@@ -255,31 +254,16 @@ func (r *Rendezvous) noPlace(m *member) *watch.Fact {
 	return &why
 }
 
-// forget has a rank that left before the others came take its demands with it.
-func (r *Rendezvous) forget(m *member) {
-	if !m.until.After(r.expires) {
-		r.timer.Stop()
-		r.timer = nil
-		for _, other := range r.members {
-			r.expireBy(other.until)
-		}
-	}
-	if m.rank == r.first {
-		for r.first = range r.members { // all have said the same
-			break
-		}
-	}
-}
-
 // conflict returns the reason why m cannot be in this group, or "".
 func (r *Rendezvous) conflict(m *member) string {
 	old := r.members[m.rank]
+	first := func() int { return slices.Min(slices.Collect(maps.Keys(r.members))) } // all have said the same
 	switch {
 	case m.join.size != r.size:
 		return fmt.Sprintf("the ranks disagree on the world size: rank %d has %d, rank %d has %d",
-			r.first, r.size, m.rank, m.join.size)
+			first(), r.size, m.rank, m.join.size)
 	case m.join.tls != r.tls:
-		return fmt.Sprintf("rank %d and rank %d disagree on TLS: set Options.TLS, or %s, alike on all ranks", r.first, m.rank, envTLS)
+		return fmt.Sprintf("rank %d and rank %d disagree on TLS: set Options.TLS, or %s, alike on all ranks", first(), m.rank, envTLS)
 	case m.rank < 0 || m.rank >= r.size:
 		return fmt.Sprintf("rank %d is outside a world of %d ranks, 0 to %d", m.rank, r.size, r.size-1)
 	case old != nil && old.join.process != m.join.process:
@@ -356,25 +340,6 @@ func (r *Rendezvous) tell(m *member, why watch.Fact) {
 	r.changed = make(chan struct{})
 }
 
-// expireBy ends the rendezvous at t, if not before, because a rank gives up then:
-// the group cannot form without it, and the others should learn who was missing.
-func (r *Rendezvous) expireBy(t time.Time) {
-	if r.timer != nil && !t.Before(r.expires) {
-		return
-	}
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-	r.expires = t
-	r.timer = time.AfterFunc(time.Until(t), func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.timer != nil && !time.Now().Before(r.expires) { // else it is a stopped timer's late call
-			r.expire()
-		}
-	})
-}
-
 // expire ends the rendezvous because the time of a rank is up. The caller holds r.mu.
 func (r *Rendezvous) expire() {
 	var missing []int
@@ -393,7 +358,7 @@ func (r *Rendezvous) expire() {
 	}
 	// Each waits for a lower rank. One that is connected may be silent since, and keep those above it waiting.
 	late := missing[0]
-	if p := parent(late); p >= 0 && r.members[p].silence.heard.Before(r.members[late].silence.heard.Add(-2*r.lookEvery)) {
+	if p := parent(late); p >= 0 && r.members[p].silence.heard.Before(r.members[late].silence.heard.Add(-2*r.members[p].timeout()/beatShare)) {
 		late = p
 	}
 	r.refuse(refusal(mscclgo.ErrTimeout, late, fmt.Sprintf("time was up, and rank %d has not connected to the others: %d of %d ranks are not connected: %s", late, len(missing), r.size, rankList(missing))))

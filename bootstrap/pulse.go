@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -69,22 +70,29 @@ func (p *place) serve() {
 
 // watch asks the rendezvous for signs of life, and ends the connection if there are none for the time-out.
 func (p *place) watch(timeout time.Duration) {
-	tick := time.NewTicker(timeout / beatShare)
-	defer tick.Stop()
-	for {
+	again(timeout/beatShare, func(now time.Time) bool {
+		p.owner.Lock()
+		defer p.owner.Unlock()
+		if p.ask(now, timeout) {
+			p.silent.Store(true)
+			p.nc.Close()
+		}
 		select {
 		case <-p.written:
-			return
-		case now := <-tick.C:
-			p.owner.Lock()
-			silent := p.ask(now, timeout)
-			p.owner.Unlock()
-			if silent {
-				p.silent.Store(true)
-				p.nc.Close()
-			}
+			return false
+		default:
+			return !p.silent.Load()
 		}
-	}
+	})
+}
+
+// again calls f after each time d, until f returns false.
+func again(d time.Duration, f func(now time.Time) bool) {
+	time.AfterFunc(d, func() {
+		if f(time.Now()) {
+			again(d, f)
+		}
+	})
 }
 
 // newPlace begins to listen to a rendezvous.
@@ -112,25 +120,17 @@ func (b *Bootstrap) watchNeighbours() {
 	if timeout <= 0 {
 		every = DefaultHeartbeatTimeout / askShare // only to look at the links
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-b.life.Done():
-			return
-		case <-b.failed:
-			return
-		case now := <-tick.C:
-			// A little later than a communicator, which knows more.
-			if rank := b.ask(now, timeout+every); rank >= 0 && timeout > 0 {
-				text := fmt.Sprintf("it has given no sign of life to rank %d for %v: it is stopped, its host hangs, or the network to it is down", b.rank, timeout+every)
-				if peer, since := b.Internal().Lossy(); peer == rank && !since.IsZero() {
-					text += "; its host does not acknowledge what it is sent, as where large messages do not pass, since MTUs of interfaces and switches differ"
-				}
-				b.fail(watch.Lost(b.rank, rank, text))
+	again(every, func(now time.Time) bool {
+		// A little later than a communicator, which knows more.
+		if rank := b.ask(now, timeout+every); rank >= 0 && timeout > 0 {
+			text := fmt.Sprintf("it has given no sign of life to rank %d for %v: it is stopped, its host hangs, or the network to it is down", b.rank, timeout+every)
+			if peer, since := b.Internal().Lossy(); peer == rank && !since.IsZero() {
+				text += "; its host does not acknowledge what it is sent, as where large messages do not pass, since MTUs of interfaces and switches differ"
 			}
+			b.fail(watch.Lost(b.rank, rank, text))
 		}
-	}
+		return b.Err() == nil && !b.isClosing()
+	})
 }
 
 // ask looks whether the hosts of the peers acknowledge what they are sent, and asks the neighbours for signs of
@@ -174,43 +174,25 @@ func (b *Bootstrap) isQuiet(rank int) bool {
 	return b.peers[rank].quiet
 }
 
-// look asks all members for a sign of life, and ends the group if one has given none for too long.
-func (r *Rendezvous) look() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over() || len(r.members) == 0 {
-		r.looking = nil
-		return
-	}
-	now := time.Now()
-	var quiet *member
-	for _, m := range r.members {
-		timeout := m.join.silence
-		if timeout == 0 {
-			timeout = DefaultHeartbeatTimeout // so that it is known who lives when the time is up
-		}
-		if m.ask(now, timeout) && m.join.silence > 0 && (quiet == nil || m.silence.heard.Before(quiet.silence.heard)) {
-			quiet = m
-		}
-	}
-	r.looking.Reset(r.lookEvery)
-	if quiet != nil {
-		r.refuse(without(quiet.rank, "has given no sign of life for %v: its process, at %s, is stopped, or its host is silent", quiet.join.silence, quiet.join.addr))
-	}
-}
+// timeout returns for how long m may be silent. Of one that may be so for ever, too, it is known who lives when the time is up.
+func (m *member) timeout() time.Duration { return cmp.Or(m.join.silence, DefaultHeartbeatTimeout) }
 
-// lookAfter has look called as often as the time-out of a member needs. The caller holds r.mu.
+// lookAfter asks m for signs of life, as often as its time-out needs, and ends the group if it has given none for too long,
+// or once m gives up: the group cannot form without it, and the others should learn who was missing. The caller holds r.mu.
 func (r *Rendezvous) lookAfter(m *member) {
-	every := DefaultHeartbeatTimeout / beatShare
-	if m.join.silence > 0 {
-		every = m.join.silence / beatShare
-	}
-	switch {
-	case r.looking == nil:
-		r.lookEvery = every
-		r.looking = time.AfterFunc(every, r.look)
-	case every < r.lookEvery:
-		r.lookEvery = every
-		r.looking.Reset(every)
-	}
+	timeout := m.timeout()
+	time.AfterFunc(min(timeout/beatShare, time.Until(m.until)), func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		now := time.Now()
+		switch {
+		case r.members[m.rank] != m || r.over():
+		case !now.Before(m.until):
+			r.expire()
+		case m.ask(now, timeout) && m.join.silence > 0:
+			r.refuse(without(m.rank, "has given no sign of life for %v: its process, at %s, is stopped, or its host is silent", m.join.silence, m.join.addr))
+		default:
+			r.lookAfter(m)
+		}
+	})
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -45,8 +43,7 @@ type Rendezvous struct {
 	used    int             // descriptors of this process when it began
 	size    int             // the world size of the first rank that came
 	largest int             // of the world sizes that ranks came with
-	tls     bool            // whether that rank encrypts
-	first   int             // that rank
+	tls     bool            // whether that rank, as all that have come, encrypts
 	members map[int]*member // that came, and have not left, until all are connected
 	lost    map[int]*time.Timer
 	table   []byte         // set when all have come
@@ -57,13 +54,8 @@ type Rendezvous struct {
 	changed chan struct{}  // closed and replaced when heard changes
 	met     [][16]byte     // the processes of the last group of which all had come, by rank
 	ended   map[int]string // of those, how the ones ended that were connected
-	timer   *time.Timer    // calls expire
-	expires time.Time
-	looking *time.Timer // for ranks that are silent, while there are members
-	// lookEvery is how often, once that has begun.
-	lookEvery time.Duration
-	done      chan struct{} // closed when no rank needs it any more; each group has its own
-	closed    bool
+	done    chan struct{}  // closed when no rank needs it any more; each group has its own
+	closed  bool
 }
 
 // NewRendezvous listens at addr, "host:port", and returns the rendezvous of a
@@ -175,11 +167,6 @@ func (r *Rendezvous) Close() error {
 		why = refusal(mscclgo.ErrAborted, 0, "rank 0, which holds the rendezvous, left before all ranks had come and were connected")
 	}
 	r.refuse(why)
-	for _, t := range append(slices.Collect(maps.Values(r.lost)), r.timer, r.looking) {
-		if t != nil {
-			t.Stop()
-		}
-	}
 	r.closed = true
 	r.mu.Unlock()
 	r.acc.Wait()
