@@ -9,7 +9,7 @@ import (
 )
 
 // protocolVersion is the version of claims and frames.
-const protocolVersion = 6
+const protocolVersion = 7
 
 // A role is what a connection is for.
 type role uint8
@@ -36,7 +36,14 @@ var claimCodec = wire.For[claim]()
 
 func (c claim) encode() []byte { return claimCodec.Marshal(&c) }
 
-func decodeClaim(b []byte) (claim, error) { return claimCodec.Unmarshal(b) }
+// decodeClaim returns who dials this end, for what it is dialed for.
+func decodeClaim(b []byte, here role, to uint32) (from int, err error) {
+	c, err := claimCodec.Unmarshal(b)
+	if err == nil && (c.role != here || c.to != to) {
+		err = fmt.Errorf("it claims to be %v, in role %d", c, c.role)
+	}
+	return int(c.from), err
+}
 
 func (c claim) String() string {
 	if c.to == toRendezvous {

@@ -32,48 +32,56 @@ func (k collective) String() string {
 	return fmt.Sprintf("collective of kind %d", uint8(k))
 }
 
-// collectiveHeaderSize is what precedes the payload of a collective's frame:
-// the collective (1), zeros (3) and the root (4).
-const collectiveHeaderSize = 1 + 3 + 4
+// A treeMessage is what neighbours in the tree send each other for a collective.
+type treeMessage struct {
+	kind   collective
+	root   int     // of a broadcast, else 0
+	blocks []block `wire:"32768"` // MaxSize
+}
 
-// blockOverhead is what a rank's block takes in an all-gather besides its bytes:
-// rank (8) and length (8).
-const blockOverhead = 16
+// A block is the data of a rank.
+type block struct {
+	rank int
+	data []byte `wire:"67108864"` // MaxMessage
+}
 
-// send sends payload to a neighbour in the tree.
-func (c *call) send(peer int, payload []byte) error {
+var treeCodec = wire.For[treeMessage]()
+
+const (
+	// treeOverhead is what a treeMessage of one block takes besides the block's bytes.
+	treeOverhead = 1 + 4 + 4 + 4 + 4
+	// blockOverhead is what a rank's block takes at most in an all-gather besides its bytes.
+	blockOverhead = 16
+)
+
+// send sends blocks to a neighbour in the tree.
+func (c *call) send(peer int, blocks []block) error {
 	c.waitFor(peer)
-	w := wire.NewWriter(collectiveHeaderSize + len(payload))
-	w.U8(uint8(c.kind))
-	w.Raw([]byte{0, 0, 0})
-	w.U32(uint32(c.root))
-	w.Raw(payload)
-	err := c.b.send(c.ctx, c.op, peer, frame{kind: frameCollective, tag: c.number, payload: w.Bytes()})
+	payload := treeCodec.Marshal(&treeMessage{c.kind, c.root, blocks})
+	err := c.b.send(c.ctx, c.op, peer, frame{kind: frameCollective, tag: c.number, payload: payload})
 	return c.failIfLeft(peer, err)
 }
 
-// recv receives what a neighbour in the tree sent for the same call.
-func (c *call) recv(peer int) ([]byte, error) {
+// recv receives the blocks that a neighbour in the tree sent for the same call.
+func (c *call) recv(peer int) ([]block, error) {
 	message, err := c.b.recv(c.ctx, c.op, mailKey{peer, frameCollective, c.number})
 	if err != nil {
 		return nil, c.failIfLeft(peer, err)
 	}
-	r := wire.NewReader(message)
-	kind := collective(r.U8())
-	r.Raw(3)
-	root := int(r.U32())
-	payload := r.Raw(r.Len())
+	m, err := treeCodec.Unmarshal(message)
 	switch {
-	case r.Err() != nil:
-		return nil, c.mismatch(peer, fmt.Errorf("rank %d sent a malformed message: %w", peer, r.Err()))
-	case kind != c.kind:
+	case err != nil:
+		return nil, c.mismatch(peer, fmt.Errorf("rank %d sent a malformed message: %w", peer, err))
+	case m.kind != c.kind:
 		return nil, c.mismatch(peer, fmt.Errorf("the ranks' calls differ: collective %d is %v on rank %d and %v on rank %d",
-			c.number, c.kind, c.b.rank, kind, peer))
-	case root != c.root:
+			c.number, c.kind, c.b.rank, m.kind, peer))
+	case m.root != c.root:
 		return nil, c.mismatch(peer, fmt.Errorf("the ranks' calls differ: the root is rank %d on rank %d and rank %d on rank %d",
-			c.root, c.b.rank, root, peer))
+			c.root, c.b.rank, m.root, peer))
+	case c.kind == broadcast && len(m.blocks) != 1:
+		return nil, c.mismatch(peer, fmt.Errorf("rank %d sent a malformed message: %d blocks", peer, len(m.blocks)))
 	}
-	return payload, nil
+	return m.blocks, nil
 }
 
 // failIfLeft fails the group if err is due to the peer having left: other ranks
@@ -147,67 +155,56 @@ func (c *call) gather(data []byte) ([][]byte, error) {
 	if err := c.ready(); err != nil {
 		return nil, err
 	}
-	var up wire.Writer
+	var blocks []block
 	if c.kind == allGather {
-		up.U64(uint64(b.rank))
-		up.U64(uint64(len(data)))
-		up.Raw(data)
+		blocks = []block{{b.rank, data}}
 	}
 	below := children(b.rank, b.size)
 	for i, child := range below {
 		c.waitFor(below[i:]...)
-		blocks, err := c.recv(child)
+		more, err := c.recv(child)
 		if err != nil {
 			return nil, err
 		}
-		up.Raw(blocks)
+		blocks = append(blocks, more...)
 	}
-	all := up.Bytes()
 	if above := parent(b.rank); above >= 0 {
-		err := c.send(above, all)
+		err := c.send(above, blocks)
 		if err != nil {
 			return nil, err
 		}
-		if all, err = c.recv(above); err != nil {
+		if blocks, err = c.recv(above); err != nil {
 			return nil, err
 		}
 	}
 	for _, child := range below {
-		if err := c.send(child, all); err != nil {
+		if err := c.send(child, blocks); err != nil {
 			return nil, err
 		}
 	}
 	if c.kind == barrier {
 		return nil, nil
 	}
-	blocks, err := splitBlocks(all, b.size)
+	all, err := inOrder(blocks, b.size)
 	if err != nil {
 		return nil, c.mismatch(parent(b.rank), err)
 	}
-	return blocks, nil
+	return all, nil
 }
 
-// splitBlocks takes the blocks of all ranks, in any order, apart.
-func splitBlocks(all []byte, size int) ([][]byte, error) {
-	blocks := make([][]byte, size)
-	r := wire.NewReader(all)
-	for range size {
-		rank := r.U64()
-		n := r.U64()
-		if n > MaxMessage {
-			return nil, fmt.Errorf("malformed blocks: one of %d bytes", n)
-		}
-		block := r.Raw(int(n))
-		if err := r.Err(); err != nil {
-			return nil, fmt.Errorf("malformed blocks: %w", err)
-		}
-		if rank >= uint64(size) || blocks[rank] != nil {
-			return nil, fmt.Errorf("malformed blocks: rank %d twice or outside a world of %d", rank, size)
-		}
-		// Not nil even if empty, and apart from its neighbours.
-		blocks[rank] = append(make([]byte, 0, len(block)), block...)
+// inOrder returns the data of all ranks, each in memory of its own, and not nil even if it is empty.
+func inOrder(blocks []block, size int) ([][]byte, error) {
+	if len(blocks) != size {
+		return nil, fmt.Errorf("malformed blocks: %d of %d ranks", len(blocks), size)
 	}
-	return blocks, r.End()
+	all := make([][]byte, size)
+	for _, block := range blocks {
+		if block.rank >= size || all[block.rank] != nil {
+			return nil, fmt.Errorf("malformed blocks: rank %d twice or outside a world of %d", block.rank, size)
+		}
+		all[block.rank] = append(make([]byte, 0, len(block.data)), block.data...)
+	}
+	return all, nil
 }
 
 // Broadcast sends the root's data, at most MaxMessage bytes, to every rank; what
@@ -232,26 +229,25 @@ func (c *call) broadcast(data []byte) ([]byte, error) {
 	if err := c.ready(); err != nil {
 		return nil, err
 	}
-	from := -1
+	blocks, from := []block{{c.root, data}}, -1
 	if b.rank == c.root {
 		if len(data) > MaxMessage {
 			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, c.op, "%d bytes, at most %d are allowed", len(data), MaxMessage).At(b.rank, mscclgo.NoRank)
 		}
-		data = bytes.Clone(data)
 	} else {
 		from = toward(b.rank, c.root)
 		c.waitFor(from)
 		var err error
-		if data, err = c.recv(from); err != nil {
+		if blocks, err = c.recv(from); err != nil {
 			return nil, err
 		}
 	}
 	for _, n := range neighbours(b.rank, b.size) {
 		if n != from {
-			if err := c.send(n, data); err != nil {
+			if err := c.send(n, blocks); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return data, nil
+	return bytes.Clone(blocks[0].data), nil
 }

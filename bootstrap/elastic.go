@@ -147,10 +147,7 @@ func (e *Elastic) Close() error {
 // shake runs the handshake of a process.
 func (e *Elastic) shake(raw net.Conn, _ func() error) (func() error, error) {
 	nc, err := e.member.Server(raw, func(_ net.Conn, b []byte) error {
-		c, err := decodeClaim(b)
-		if err == nil && (c.role != roleMember || c.to != toRendezvous) {
-			err = fmt.Errorf("%v came to the elastic rendezvous", c)
-		}
+		_, err := decodeClaim(b, roleMember, toRendezvous)
 		return err
 	})
 	if err != nil {

@@ -54,7 +54,7 @@ func (k frameKind) limit() int {
 	case frameData:
 		return MaxMessage
 	case frameCollective:
-		return MaxMessage + collectiveHeaderSize
+		return MaxMessage + treeOverhead
 	case frameFailed, frameJoin, frameRefused, frameCallLeft, frameAwaits, frameCome, frameAssigned:
 		return maxNews
 	case frameTable:

@@ -131,19 +131,18 @@ func FuzzTable(f *testing.F) {
 }
 
 func FuzzBlocks(f *testing.F) {
-	var w wire.Writer
-	for rank, block := range []string{"a", ""} {
-		w.U64(uint64(rank))
-		w.U64(uint64(len(block)))
-		w.Raw([]byte(block))
-	}
-	f.Add(w.Bytes())
+	f.Add(treeCodec.Marshal(&treeMessage{kind: allGather, blocks: []block{{0, []byte("a")}, {1, nil}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		blocks, err := splitBlocks(b, 2)
+		m, err := treeCodec.Unmarshal(b)
 		if err != nil {
 			return
 		}
-		if total := len(blocks[0]) + len(blocks[1]) + 2*blockOverhead; total != len(b) {
+		same(t, b, treeCodec.Marshal(&m))
+		all, err := inOrder(m.blocks, 2)
+		if err != nil {
+			return
+		}
+		if total := treeOverhead + len(all[0]) + len(all[1]) + 8; total != len(b) {
 			t.Fatalf("blocks of %d bytes from %d", total, len(b))
 		}
 	})

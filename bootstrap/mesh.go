@@ -23,18 +23,18 @@ const dialPatience = 5 * time.Second
 func (b *Bootstrap) shake(raw net.Conn, known func() error) (func() error, error) {
 	var c *conn
 	_, err := b.member.Server(raw, func(nc net.Conn, claim []byte) error {
-		cl, err := decodeClaim(claim)
+		from, err := decodeClaim(claim, rolePeer, uint32(b.rank))
+		if err == nil && (from >= b.size || from == b.rank) {
+			err = fmt.Errorf("rank %d came to rank %d of %d", from, b.rank, b.size)
+		}
 		if err != nil {
 			return err
-		}
-		if cl.role != rolePeer || cl.to != uint32(b.rank) || cl.from >= uint32(b.size) || cl.from == cl.to {
-			return fmt.Errorf("%v came to rank %d of %d", cl, b.rank, b.size)
 		}
 		// A dialer that is admitted takes an end without a goodbye for a death.
 		if err := known(); err != nil {
 			return err
 		}
-		c = newConn(nc, &b.mu, b.peers[cl.from], false)
+		c = newConn(nc, &b.mu, b.peers[from], false)
 		return b.admit(c)
 	})
 	if err != nil {

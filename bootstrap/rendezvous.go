@@ -176,16 +176,9 @@ func (r *Rendezvous) Close() error {
 // shake runs the handshake of a rank and reads its join.
 func (r *Rendezvous) shake(raw net.Conn, _ func() error) (func() error, error) {
 	var rank int
-	nc, err := r.member.Server(raw, func(_ net.Conn, b []byte) error {
-		c, err := decodeClaim(b)
-		if err != nil {
-			return err
-		}
-		if c.role != roleJoin || c.to != toRendezvous {
-			return fmt.Errorf("%v came to the rendezvous", c)
-		}
-		rank = int(c.from)
-		return nil
+	nc, err := r.member.Server(raw, func(_ net.Conn, b []byte) (err error) {
+		rank, err = decodeClaim(b, roleJoin, toRendezvous)
+		return err
 	})
 	if err != nil {
 		return nil, err

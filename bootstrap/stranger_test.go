@@ -162,8 +162,8 @@ func FuzzClaim(f *testing.F) {
 	f.Add(claim{rolePeer, 1, 2}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if c, err := decodeClaim(b); err == nil {
-			same(t, b, c.encode())
+		if from, err := decodeClaim(b, rolePeer, 2); err == nil {
+			same(t, b, claim{rolePeer, uint32(from), 2}.encode())
 		}
 	})
 }
