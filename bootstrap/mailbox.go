@@ -17,76 +17,47 @@ type mailKey struct {
 	tag  uint64
 }
 
-// A mailbox holds the messages that arrived and are not received yet, and the
-// receivers whose message has not arrived. One of the two queues of a key is
-// always empty.
+// A mailbox holds the messages that have arrived and are not received yet.
 type mailbox struct {
-	mu      sync.Mutex
-	mail    map[mailKey][][]byte
-	waiting map[mailKey][]*receiver
-	held    map[int]int // bytes by peer
-}
-
-// A receiver is one Recv that waits.
-type receiver struct {
-	message []byte
-	done    chan struct{} // closed once message is set
+	mu   sync.Mutex
+	mail map[mailKey][][]byte
+	held map[int]int   // bytes by peer
+	came chan struct{} // closed and replaced when a message arrives
 }
 
 func newMailbox() *mailbox {
-	return &mailbox{
-		mail:    map[mailKey][][]byte{},
-		waiting: map[mailKey][]*receiver{},
-		held:    map[int]int{},
-	}
+	return &mailbox{mail: map[mailKey][][]byte{}, held: map[int]int{}, came: make(chan struct{})}
 }
 
-// put hands message to the oldest receiver of key, or keeps it. It reports false
-// if the peer's messages have become too many.
+// put keeps message for a receiver of key. It reports false if the peer's messages have become too many.
 func (m *mailbox) put(key mailKey, message []byte) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if w := m.waiting[key]; len(w) > 0 {
-		w[0].message = message
-		close(w[0].done)
-		m.dequeue(key, w)
-		return true
-	}
 	if m.held[key.peer]+len(message)+perMessage > maxUnreceived {
 		return false
 	}
 	m.held[key.peer] += len(message) + perMessage
 	m.mail[key] = append(m.mail[key], message)
+	close(m.came)
+	m.came = make(chan struct{})
 	return true
 }
 
-// dequeue drops the first of key's receivers.
-func (m *mailbox) dequeue(key mailKey, w []*receiver) {
-	if len(w) == 1 {
-		delete(m.waiting, key)
-		return
-	}
-	m.waiting[key] = w[1:]
-}
-
-// get takes the oldest message of key, or returns a receiver that gets the next.
-func (m *mailbox) get(key mailKey) (message []byte, r *receiver) {
+// take returns the oldest message of key. If there is none, it returns a channel that is closed when one of any key arrives.
+func (m *mailbox) take(key mailKey) (message []byte, came <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q := m.mail[key]
 	if len(q) == 0 {
-		r = &receiver{done: make(chan struct{})}
-		m.waiting[key] = append(m.waiting[key], r)
-		return nil, r
+		return nil, m.came
 	}
-	message = q[0]
-	q[0] = nil
+	m.release(key, q[:1])
+	message, q[0] = q[0], nil
 	if len(q) == 1 {
 		delete(m.mail, key)
 	} else {
 		m.mail[key] = q[1:]
 	}
-	m.release(key.peer, len(message)+perMessage)
 	return message, nil
 }
 
@@ -97,37 +68,20 @@ func (m *mailbox) has(key mailKey) bool {
 	return len(m.mail[key]) > 0
 }
 
-// release subtracts n from the held bytes of a peer.
-func (m *mailbox) release(peer, n int) {
-	if m.held[peer] -= n; m.held[peer] == 0 {
-		delete(m.held, peer)
-	}
-}
-
-// cancel ends r's wait, or reports that its message has arrived.
-func (m *mailbox) cancel(key mailKey, r *receiver) (came bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i, w := range m.waiting[key] {
-		if w == r {
-			rest := append(m.waiting[key][:i:i], m.waiting[key][i+1:]...)
-			if len(rest) == 0 {
-				delete(m.waiting, key)
-			} else {
-				m.waiting[key] = rest
-			}
-			return false
-		}
-	}
-	return true
-}
-
 // drop forgets the messages of key.
 func (m *mailbox) drop(key mailKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, message := range m.mail[key] {
-		m.release(key.peer, len(message)+perMessage)
-	}
+	m.release(key, m.mail[key])
 	delete(m.mail, key)
+}
+
+// release no longer counts messages of a key.
+func (m *mailbox) release(key mailKey, messages [][]byte) {
+	for _, message := range messages {
+		m.held[key.peer] -= len(message) + perMessage
+	}
+	if m.held[key.peer] == 0 {
+		delete(m.held, key.peer)
+	}
 }

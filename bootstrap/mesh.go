@@ -261,12 +261,8 @@ func (b *Bootstrap) connTo(ctx context.Context, op string, p *peer) (*conn, erro
 		}
 		dialed := b.dial(p)
 		b.mu.Unlock()
-		select {
-		case <-dialed:
-		case <-b.failed:
-		case <-b.closed:
-		case <-ctx.Done():
-			return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("while connecting to rank %d at %s", p.rank, p.addr)).At(b.rank, p.rank)
+		if err := b.wait(ctx, op, p, dialed, fmt.Sprintf("while connecting to rank %d at %s", p.rank, p.addr)); err != nil {
+			return nil, err
 		}
 	}
 }

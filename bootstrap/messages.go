@@ -54,29 +54,14 @@ func (b *Bootstrap) send(ctx context.Context, op string, peer int, f frame) erro
 		return err
 	}
 	o := c.enqueue(f)
-	select {
-	case <-o.done:
-	case <-ctx.Done():
+	if err := b.wait(ctx, op, p, o.done, fmt.Sprintf("rank %d does not read what is sent to it", peer)); err != nil {
 		c.cancel(o)
-		return mscclgo.FromContext(ctx, op, fmt.Sprintf("rank %d does not read what is sent to it", peer)).At(b.rank, peer)
-	case <-b.failed:
-		c.cancel(o)
-		return b.errFailed(op)
+		return err
 	}
 	if o.err == nil {
 		return nil
 	}
-	// The connection's reader finds out why it broke.
-	select {
-	case <-b.failed:
-		return b.errFailed(op)
-	case <-b.closed:
-		return b.errClosed(op, peer)
-	case <-p.gone:
-		return b.errLeft(op, peer)
-	case <-ctx.Done():
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "%w", o.err).At(b.rank, peer)
-	}
+	return b.wait(ctx, op, p, nil, o.err.Error()) // until the connection's reader has found out why it broke
 }
 
 // Recv returns the oldest message with tag that rank peer, which may be this rank
@@ -104,27 +89,32 @@ func (b *Bootstrap) Recv(ctx context.Context, peer int, tag uint64) ([]byte, err
 }
 
 func (b *Bootstrap) recv(ctx context.Context, op string, key mailKey) ([]byte, error) {
-	message, r := b.inbox.get(key)
-	if r == nil {
-		return message, nil
+	for err := error(nil); ; {
+		message, came := b.inbox.take(key)
+		switch {
+		case came == nil:
+			return message, nil
+		case err != nil:
+			return nil, err
+		}
+		err = b.wait(ctx, op, b.peers[key.peer], came, fmt.Sprintf("no message came from rank %d", key.peer))
 	}
-	var err error
+}
+
+// wait returns nil once done is closed, or why an op with p ends before that. late is why it may end with its context.
+func (b *Bootstrap) wait(ctx context.Context, op string, p *peer, done <-chan struct{}, late string) error {
 	select {
-	case <-r.done:
-		return r.message, nil
+	case <-done:
+		return nil
 	case <-b.failed:
-		err = b.errFailed(op)
+		return b.errFailed(op)
 	case <-b.closed:
-		err = b.errClosed(op, key.peer)
-	case <-b.peers[key.peer].gone:
-		err = b.errLeft(op, key.peer)
+		return b.errClosed(op, p.rank)
+	case <-p.gone:
+		return b.errLeft(op, p.rank)
 	case <-ctx.Done():
-		err = mscclgo.FromContext(ctx, op, fmt.Sprintf("no message came from rank %d", key.peer)).At(b.rank, key.peer)
+		return mscclgo.FromContext(ctx, op, late).At(b.rank, p.rank)
 	}
-	if b.inbox.cancel(key, r) {
-		return r.message, nil
-	}
-	return nil, err
 }
 
 // usable returns the error for a call that need not begin.
