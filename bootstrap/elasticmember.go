@@ -33,8 +33,6 @@ type Member struct {
 	closed     bool
 	stay       context.Context // for each Next, until Leave
 	stop       context.CancelCauseFunc
-	life       context.Context
-	cancel     context.CancelFunc
 	wg         sync.WaitGroup
 }
 
@@ -69,7 +67,6 @@ func NewMember(o Options) (*Member, error) {
 		m.member = o.ID.member(handshake.TLS)
 	}
 	rand.Read(m.process[:])
-	m.life, m.cancel = context.WithCancel(context.Background())
 	m.stay, m.stop = context.WithCancelCause(context.Background())
 	return m, nil
 }
@@ -105,8 +102,11 @@ func (m *Member) Next(ctx context.Context) (*Bootstrap, error) {
 	m.next.Lock()
 	defer m.next.Unlock()
 	m.mu.Lock()
-	stay := m.stay
+	stay, closed := m.stay, m.closed
 	m.mu.Unlock()
+	if closed {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNext, "the member is closed")
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(stay, func() { cancel(context.Cause(stay)) })()
@@ -185,17 +185,11 @@ func (m *Member) await(ctx context.Context) (assignment, error) {
 // connect returns the connection to the server, which it makes if there is none.
 func (m *Member) connect(ctx context.Context) (*session, error) {
 	m.mu.Lock()
-	s, closed := m.session, m.closed
+	s := m.session
 	m.mu.Unlock()
-	if closed {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNext, "the member is closed")
-	}
 	if s != nil {
 		return s, nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(m.life, cancel)()
 	j := joiner{o: m.o, member: m.member, addrs: m.o.ID.addrs()}
 	nc, err := j.dial(ctx, claim{role: roleMember, to: toRendezvous})
 	if err != nil {
@@ -205,10 +199,6 @@ func (m *Member) connect(ctx context.Context) (*session, error) {
 	s = &session{conn: newConn(nc, &m.mu, nil, true), assigned: make(chan assignment, 1), ended: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		nc.Close()
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNext, "the member is closed")
-	}
 	m.session = s
 	m.wg.Go(func() { m.listen(s) })
 	return s, nil
@@ -308,19 +298,15 @@ func (m *Member) Leave() {
 	}
 }
 
-// Close leaves the server. Bootstraps stay the caller's. It is safe to call twice, and does
-// nothing on nil.
+// Close leaves the server for good, as Leave does. It is safe to call twice, and does nothing on nil.
 func (m *Member) Close() error {
 	if m == nil {
 		return nil
 	}
 	m.mu.Lock()
 	m.closed = true
-	if m.session != nil {
-		m.session.nc.Close()
-	}
 	m.mu.Unlock()
-	m.cancel()
+	m.Leave()
 	m.wg.Wait()
 	return nil
 }

@@ -52,9 +52,9 @@ func (r *Rendezvous) serve(m *member) {
 		r.loseIn(lostTime, m.rank, refusal(mscclgo.ErrRemote, m.rank, fmt.Sprintf(
 			"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)))
 	case m.leaves:
-		r.refuse(failedEarly(m.rank, "gave up"), m.rank)
+		r.refuse(r.early(m.rank, "gave up"), m.rank)
 	default:
-		r.refuse(failedEarly(m.rank, fmt.Sprintf("lost its connection to the rendezvous (%v: its process, at %s, has ended)", err, m.join.addr)), m.rank)
+		r.refuse(r.early(m.rank, fmt.Sprintf("lost its connection to the rendezvous (%v: its process, at %s, has ended)", err, m.join.addr)), m.rank)
 	}
 }
 
@@ -140,21 +140,20 @@ func (r insideRendezvous) Ended(rank int, how string) {
 	defer r.mu.Unlock()
 	switch {
 	case rank < 0 || r.size > 0 && rank >= r.size:
-	case r.table == nil:
-		r.refuse(endedEarly(rank, how))
-	case r.over():
+	case r.table != nil && r.over():
 		r.ended[rank] = how
 	default:
-		r.refuse(failedEarly(rank, how))
+		r.refuse(r.early(rank, how))
 	}
 }
 
-func endedEarly(rank int, how string) watch.Fact {
-	return refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before all ranks had come", rank, how))
-}
-
-func failedEarly(rank int, how string) watch.Fact {
-	return refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before the ranks were connected", rank, how))
+// early is the refusal where a rank ended before the group had formed. The caller holds r.mu.
+func (r *Rendezvous) early(rank int, how string) watch.Fact {
+	before := "all ranks had come"
+	if r.table != nil {
+		before = "the ranks were connected"
+	}
+	return refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before %s", rank, how, before))
 }
 
 func (r insideRendezvous) Stopped(rank, process int, since time.Time) bool {
@@ -186,7 +185,7 @@ func (r *Rendezvous) meetAgain(m *member) {
 	clear(r.heard)
 	r.done = make(chan struct{})
 	for rank, how := range r.ended {
-		r.refuse(endedEarly(rank, how))
+		r.refuse(r.early(rank, how))
 	}
 }
 
@@ -336,8 +335,6 @@ func (r *Rendezvous) refuse(why watch.Fact, gone ...int) {
 func (r *Rendezvous) tell(m *member, why watch.Fact) {
 	m.last(frame{kind: frameRefused, payload: why.Encode()})
 	r.heard[m.rank] = true
-	close(r.changed)
-	r.changed = make(chan struct{})
 }
 
 // expire ends the rendezvous because the time of a rank is up. The caller holds r.mu.
@@ -365,27 +362,24 @@ func (r *Rendezvous) expire() {
 }
 
 // awaitRefused returns when the ranks of a group that cannot form have heard why, or after patience. Rank 0, which
-// calls it, does not count, nor do ranks that are gone. The largest world size that a rank claims tells how many they are.
+// calls it, does not count, nor do ranks that are gone.
 func (r *Rendezvous) awaitRefused(ctx context.Context, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		r.mu.Lock()
-		all := true
-		for rank := 1; rank < r.largest && r.refused != nil; rank++ {
-			all = all && r.heard[rank]
-		}
-		changed := r.changed
-		r.mu.Unlock()
-		if all {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
+	for !r.allHeard() && sleep(ctx, 5*time.Millisecond) == nil {
 	}
+}
+
+// allHeard reports whether all ranks but 0 have heard why the group cannot form. The largest world size that a rank
+// claims tells how many they are.
+func (r *Rendezvous) allHeard() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := true
+	for rank := 1; rank < r.largest && r.refused != nil; rank++ {
+		all = all && r.heard[rank]
+	}
+	return all
 }
 
 // rankList formats ranks, in rising order, as "rank 3" or "ranks 3, 5-8".

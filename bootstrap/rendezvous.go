@@ -51,7 +51,6 @@ type Rendezvous struct {
 	refused *watch.Fact    // why the group cannot form
 	gaveUp  time.Time      // when refused was set
 	heard   map[int]bool   // the ranks that were sent it
-	changed chan struct{}  // closed and replaced when heard changes
 	met     [][16]byte     // the processes of the last group of which all had come, by rank
 	ended   map[int]string // of those, how the ones ended that were connected
 	done    chan struct{}  // closed when no rank needs it any more; each group has its own
@@ -137,7 +136,7 @@ func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendez
 func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous {
 	r := &Rendezvous{
 		id: id, log: logger(log), member: id.member(handshake.Either),
-		members: map[int]*member{}, lost: map[int]*time.Timer{}, heard: map[int]bool{}, changed: make(chan struct{}), done: make(chan struct{}),
+		members: map[int]*member{}, lost: map[int]*time.Timer{}, heard: map[int]bool{}, done: make(chan struct{}),
 		ended: map[int]string{}, used: handshake.Descriptors(),
 	}
 	r.acc = handshake.NewAcceptor("bootstrap", r.log, r.shake, ln)
