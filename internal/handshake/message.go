@@ -24,9 +24,8 @@ const (
 const (
 	version = 2 // of these messages
 
-	headSize  = 4 + 1 + 1 + 1
 	nonceSize = 32
-	helloSize = headSize + nonceSize
+	helloSize = 4 + 1 + 1 + 1 + nonceSize
 	proofSize = 32
 )
 
@@ -34,30 +33,25 @@ var magic = [4]byte{'M', 'G', 'H', 'S'}
 
 // hello is the first message of either side.
 type hello struct {
+	magic    [4]byte
 	version  uint8 // of the handshake
 	protocol uint8 // version of what follows it
 	tls      bool
 	nonce    [nonceSize]byte
 }
 
+var helloCodec = wire.For[hello]()
+
 func (h hello) encode() []byte {
-	w := wire.NewWriter(helloSize)
-	w.Raw(magic[:])
-	w.U8(h.version)
-	w.U8(h.protocol)
-	w.Bool(h.tls)
-	w.Raw(h.nonce[:])
-	return w.Bytes()
+	h.magic = magic
+	return helloCodec.Marshal(&h)
 }
 
-func decodeHello(b []byte) (h hello, err error) {
-	r := wire.NewReader(b)
-	if m := r.Raw(len(magic)); m != nil && [4]byte(m) != magic {
-		r.Fail(ErrNoise)
+func decodeHello(b []byte) (hello, error) {
+	if len(b) >= len(magic) && [4]byte(b) != magic {
+		return hello{}, ErrNoise
 	}
-	h.version, h.protocol, h.tls = r.U8(), r.U8(), r.Bool()
-	copy(h.nonce[:], r.Raw(nonceSize))
-	return h, r.End()
+	return helloCodec.Unmarshal(b)
 }
 
 // fits reports, as an error, in what the other side's hello differs from h.

@@ -11,11 +11,9 @@ import (
 // setUserTimeout bounds how long sent data may stay unacknowledged
 // (TCP_USER_TIMEOUT, tcp(7)). If the kernel refuses, its own longer limit stays.
 func setUserTimeout(c *net.TCPConn, d time.Duration) {
-	if raw, err := c.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) {
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-		})
-	}
+	control(c, func(fd int) {
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+	})
 }
 
 // dialer returns what dials with a time-out. Its connections, open or closed, keep nobody from
@@ -36,16 +34,12 @@ const tcpClose = 7
 // unacknowledged reports whether the kernel still sends what was written to c (SIOCOUTQ in tcp(7)).
 // It counts for ever what was left when a connection was reset.
 func unacknowledged(c *net.TCPConn) (sending bool) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	raw.Control(func(fd uintptr) {
-		left, err := unix.IoctlGetInt(int(fd), unix.TIOCOUTQ)
+	control(c, func(fd int) {
+		left, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ)
 		if err != nil || left == 0 {
 			return
 		}
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		sending = err == nil && info.State != tcpClose
 	})
 	return sending
@@ -54,15 +48,31 @@ func unacknowledged(c *net.TCPConn) (sending bool) {
 // resent returns how many bytes the other end's kernel has acknowledged, and whether this one sends again what
 // that has not (TCP_INFO in tcp(7)).
 func resent(c *net.TCPConn) (acknowledged uint64, resending bool) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, false
-	}
-	raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	control(c, func(fd int) {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err == nil && info.State != tcpClose {
 			acknowledged, resending = info.Bytes_acked, info.Unacked > 0 && info.Retransmits > 0
 		}
 	})
 	return acknowledged, resending
+}
+
+// dialled reports whether a dialer waits for ln to accept it: accepting fails for lack of
+// descriptors even if nobody dials. It is true where that cannot be found out.
+func dialled(ln net.Listener) bool {
+	waits := true
+	if conn, ok := ln.(syscall.Conn); ok {
+		control(conn, func(fd int) {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			waits = err != nil || n > 0
+		})
+	}
+	return waits
+}
+
+// control calls f with the descriptor of a socket, unless that is closed.
+func control(c syscall.Conn, f func(fd int)) {
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { f(int(fd)) })
+	}
 }
