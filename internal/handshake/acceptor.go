@@ -39,8 +39,7 @@ type Acceptor struct {
 	mu        sync.Mutex
 	closed    bool
 	listeners []net.Listener
-	halfOpen  list.List     // of *half, oldest first
-	room      chan struct{} // closed and replaced when one is no longer half open
+	halfOpen  list.List // of *half, oldest first
 	nextLog   time.Time
 	unlogged  int
 	after     time.Duration // see WhenShort
@@ -74,7 +73,7 @@ type Shake func(conn net.Conn, known func() error) (serve func() error, err erro
 // connection is closed and the error logged under name, at most one in a second, with
 // the number of those left out.
 func NewAcceptor(name string, log *slog.Logger, shake Shake, listeners ...net.Listener) *Acceptor {
-	a := &Acceptor{name: name, log: log, shake: shake, stopped: make(chan struct{}), limit: maxHalfOpen(), room: make(chan struct{})}
+	a := &Acceptor{name: name, log: log, shake: shake, stopped: make(chan struct{}), limit: maxHalfOpen()}
 	for _, ln := range listeners {
 		a.Add(ln)
 	}
@@ -115,6 +114,9 @@ func (a *Acceptor) Short() error {
 // any more if it is nil.
 func (a *Acceptor) starve(since time.Time, err error) {
 	a.mu.Lock()
+	if err != nil {
+		a.evict() // a stranger, most likely, whose descriptor a member can use
+	}
 	tell := a.tell
 	if err != nil && (a.short != nil || a.closed || tell == nil || time.Since(since) < a.after) {
 		a.mu.Unlock()
@@ -147,7 +149,7 @@ func (a *Acceptor) accept(ln net.Listener) {
 		case err == nil:
 			backOff, failed, waits = minBackOff, false, time.Time{}
 			a.starve(waits, nil)
-			a.makeRoom(a.limit-1, minStay)
+			a.makeRoom()
 			a.start(conn)
 			continue
 		}
@@ -159,7 +161,6 @@ func (a *Acceptor) accept(ln net.Listener) {
 			if waits.IsZero() {
 				waits = time.Now()
 			}
-			a.evict() // a stranger, most likely, whose descriptor a member can use
 			a.starve(waits, err)
 		} else {
 			waits = time.Time{}
@@ -173,36 +174,25 @@ func (a *Acceptor) accept(ln net.Listener) {
 	}
 }
 
-// makeRoom closes the oldest connections until at most n are half open, each when it has
-// had the time of stay.
-func (a *Acceptor) makeRoom(n int, stay time.Duration) {
+// makeRoom returns when one more may be half open. It closes the oldest once that has had the time of minStay.
+func (a *Acceptor) makeRoom() {
 	for {
 		a.mu.Lock()
-		if a.halfOpen.Len() <= n || a.closed {
-			a.mu.Unlock()
+		full := a.halfOpen.Len() >= a.limit && !a.closed
+		if full && time.Since(a.halfOpen.Front().Value.(*half).since) >= minStay {
+			a.evict()
+			full = false
+		}
+		a.mu.Unlock()
+		if !full {
 			return
 		}
-		oldest, room := a.halfOpen.Front().Value.(*half), a.room
-		a.mu.Unlock()
-		left := stay - time.Since(oldest.since)
-		if left <= 0 {
-			a.evict()
-			continue
-		}
-		wait := time.NewTimer(left)
-		select {
-		case <-room:
-		case <-wait.C:
-		case <-a.stopped:
-		}
-		wait.Stop()
+		time.Sleep(time.Millisecond)
 	}
 }
 
-// evict closes the oldest connection that is half open.
+// evict closes the oldest connection that is half open. The caller holds mu.
 func (a *Acceptor) evict() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if e := a.halfOpen.Front(); e != nil {
 		a.halfOpen.Remove(e).(*half).hangUp()
 	}
@@ -225,8 +215,6 @@ func (a *Acceptor) start(conn net.Conn) {
 			return errors.New("the connection was closed in its handshake")
 		}
 		a.halfOpen.Remove(slot)
-		close(a.room)
-		a.room = make(chan struct{})
 		return nil
 	}
 	a.wg.Go(func() {

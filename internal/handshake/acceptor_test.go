@@ -277,7 +277,12 @@ func TestServeFails(t *testing.T) {
 // its descriptor just then; one that is not known yet is not admitted.
 func TestKnownDialerIsServed(t *testing.T) {
 	m := New(testOptions)
-	for _, hangUp := range []func(*Acceptor){(*Acceptor).evict, (*Acceptor).Stop} {
+	evict := func(a *Acceptor) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.evict()
+	}
+	for _, hangUp := range []func(*Acceptor){evict, (*Acceptor).Stop} {
 		for _, early := range []bool{false, true} {
 			acceptor := make(chan *Acceptor, 1)
 			a, _ := echoIf(t, m, func(known func() error) error {
