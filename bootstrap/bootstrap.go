@@ -33,19 +33,17 @@ type Bootstrap struct {
 	kill   context.CancelFunc
 	wg     sync.WaitGroup // connections and dials
 	failed chan struct{}  // closed when the group has failed
-	closed chan struct{}  // closed when Close begins
 	once   sync.Once      // for Close
 
-	mu       sync.Mutex // guards what follows, and the peers
-	peers    []*peer    // by rank; this rank's own is never connected
-	failure  *failure   // the first, or nil
-	closing  bool
-	dead     []func(rank int) bool // see AskDead of package inside
-	linked   bool                  // all ranks are connected: Connect has succeeded
-	early    *watch.Fact           // the first connection that broke before that, or nil
-	allLeave bool                  // all ranks close the group, and nobody turns to another
-	// verifying means that verify runs, unsettled that it must look again.
-	verifying, unsettled bool
+	mu        sync.Mutex // guards what follows, and the peers
+	peers     []*peer    // by rank; this rank's own is never connected
+	failure   *failure   // the first, or nil
+	closing   bool
+	dead      []func(rank int) bool // see AskDead of package inside
+	linked    bool                  // all ranks are connected: Connect has succeeded
+	early     *watch.Fact           // the first connection that broke before that, or nil
+	allLeave  bool                  // all ranks close the group, and nobody turns to another
+	verifying bool                  // verify is about to be called
 }
 
 // A peer is what this rank knows of another. Bootstrap.mu guards it.
@@ -82,7 +80,6 @@ func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Li
 		inbox:  newMailbox(),
 		calls:  newCollectiveCalls(),
 		failed: make(chan struct{}),
-		closed: make(chan struct{}),
 		peers:  make([]*peer, o.Size),
 	}
 	b.life, b.kill = context.WithCancel(context.Background())
@@ -161,7 +158,7 @@ func (b *Bootstrap) close() {
 	}
 	b.mu.Lock()
 	b.closing = true
-	close(b.closed)
+	b.kill()
 	for _, p := range b.peers {
 		for c := range p.conns {
 			switch f := b.failure; {
@@ -184,7 +181,6 @@ func (b *Bootstrap) close() {
 		b.tellOthers()
 	}
 	b.acc.Stop()
-	b.kill()
 	b.wg.Wait()
 	if b.over == nil {
 		b.farewell()

@@ -66,10 +66,9 @@ func (b *Bootstrap) rehook() {
 	if w := b.watchParent(b.rank); w >= 0 && b.peers[w].out == nil {
 		b.dial(b.peers[w])
 	}
-	b.unsettled = true
 	if !b.verifying {
 		b.verifying = true
-		b.wg.Go(b.verify)
+		time.AfterFunc(settleTime, b.verify)
 	}
 }
 
@@ -95,26 +94,18 @@ func (b *Bootstrap) watchParent(r int) int {
 func (p *peer) present() bool { return !p.left && !p.lost }
 
 // verify finds ranks that died while they had no connection: their parent in
-// the tree had left, and they had not connected to the next yet. It returns when
-// nothing has changed for a while.
+// the tree had left, and they had not connected to the next yet.
 func (b *Bootstrap) verify() {
-	for {
-		if sleep(b.life, settleTime) != nil {
-			return
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.verifying = false
+	if b.failure != nil || b.closing {
+		return
+	}
+	for _, p := range b.peers {
+		if p.rank != b.rank && !p.left && len(p.conns) == 0 && (p.lost || b.watchParent(p.rank) == b.rank) {
+			b.wg.Go(func() { b.seek(p) })
 		}
-		b.mu.Lock()
-		if !b.unsettled || b.failure != nil {
-			b.verifying = false
-			b.mu.Unlock()
-			return
-		}
-		b.unsettled = false
-		for _, p := range b.peers {
-			if p.rank != b.rank && !p.left && len(p.conns) == 0 && (p.lost || b.watchParent(p.rank) == b.rank) && !b.closing {
-				b.wg.Go(func() { b.seek(p) })
-			}
-		}
-		b.mu.Unlock()
 	}
 }
 

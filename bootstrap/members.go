@@ -47,7 +47,7 @@ func (r *Rendezvous) serve(m *member) {
 	}
 	delete(r.members, m.rank)
 	switch {
-	case r.table == nil: // also if it says that it is connected, to whom it cannot be
+	case r.addrs == nil: // also if it says that it is connected, to whom it cannot be
 		r.log.Warn("bootstrap: the rendezvous lost a rank before the others came", "rank", m.rank, "from", m.join.addr)
 		r.loseIn(lostTime, m.rank, refusal(mscclgo.ErrRemote, m.rank, fmt.Sprintf(
 			"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)))
@@ -64,11 +64,11 @@ func (r *Rendezvous) hear(m *member, f frame) error {
 	case r.members[m.rank] != m || r.over():
 	case f.kind == frameGoodbye:
 		m.leaves = true
-		if r.table == nil { // its place is free before it hears that the connection has ended
+		if r.addrs == nil { // its place is free before it hears that the connection has ended
 			delete(r.members, m.rank)
 			r.log.Warn("bootstrap: a rank left the rendezvous before the others came", "rank", m.rank, "from", m.join.addr)
 		}
-	case r.table == nil:
+	case r.addrs == nil:
 		return fmt.Errorf("it sent a frame of kind %d before the others came", f.kind)
 	case f.kind == frameConnected:
 		m.connected = true
@@ -100,7 +100,7 @@ func (r *Rendezvous) formed() {
 		m.last(frame{kind: frameConnected})
 	}
 	clear(r.members)
-	close(r.done)
+	r.endForming()
 }
 
 // last sends f, which is the last that the rank hears.
@@ -130,7 +130,7 @@ func (r *Rendezvous) noJoin(rank int, from net.Addr) {
 	for _, m := range r.members {
 		silence = max(silence, m.join.silence)
 	}
-	if silence > 0 && r.table == nil && rank < r.size && r.members[rank] == nil && r.lost[rank] == nil {
+	if silence > 0 && r.addrs == nil && rank < r.size && r.members[rank] == nil && r.lost[rank] == nil {
 		r.loseIn(silence, rank, without(rank, "came from %v and then was silent: its process has ended or is stopped, or its host is silent", from))
 	}
 }
@@ -140,7 +140,7 @@ func (r insideRendezvous) Ended(rank int, how string) {
 	defer r.mu.Unlock()
 	switch {
 	case rank < 0 || r.size > 0 && rank >= r.size:
-	case r.table != nil && r.over():
+	case r.addrs != nil && r.over():
 		r.ended[rank] = how
 	default:
 		r.refuse(r.early(rank, how))
@@ -150,7 +150,7 @@ func (r insideRendezvous) Ended(rank int, how string) {
 // early is the refusal where a rank ended before the group had formed. The caller holds r.mu.
 func (r *Rendezvous) early(rank int, how string) watch.Fact {
 	before := "all ranks had come"
-	if r.table != nil {
+	if r.addrs != nil {
 		before = "the ranks were connected"
 	}
 	return refusal(mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before %s", rank, how, before))
@@ -178,12 +178,12 @@ func (r *Rendezvous) hasMet(m *member) bool {
 // meetAgain has the processes of the last group meet for another one if m comes for that. Ranks that look for the
 // rendezvous of the next group may find the one that rank 0 holds and is about to close.
 func (r *Rendezvous) meetAgain(m *member) {
-	if r.id.hosted || r.table == nil || r.refused != nil || !r.over() || !r.hasMet(m) {
+	if r.id.hosted || r.addrs == nil || r.refused != nil || !r.over() || !r.hasMet(m) {
 		return
 	}
-	r.table, r.addrs = nil, nil
+	r.addrs = nil
 	clear(r.heard)
-	r.done = make(chan struct{})
+	r.forming, r.endForming = context.WithCancel(context.Background())
 	for rank, how := range r.ended {
 		r.refuse(r.early(rank, how))
 	}
@@ -199,7 +199,7 @@ func (r *Rendezvous) admit(m *member) bool {
 	}
 	r.largest = max(r.largest, m.join.size)
 	r.meetAgain(m)
-	if r.refused == nil && r.table == nil && len(r.members) == 0 {
+	if r.refused == nil && r.addrs == nil && len(r.members) == 0 {
 		r.size, r.tls = m.join.size, m.join.tls
 		r.checkRoom(r.size)
 	}
@@ -236,9 +236,9 @@ func (r *Rendezvous) noPlace(m *member) *watch.Fact {
 				r.gaveUp.Format(time.TimeOnly), time.Since(r.gaveUp).Round(time.Millisecond), text))
 		}
 		return &late
-	case r.table != nil && (m.join.size != r.size || m.rank >= r.size):
+	case r.addrs != nil && (m.join.size != r.size || m.rank >= r.size):
 		text = fmt.Sprintf("the group of %d ranks is complete already, and this rank, %d, has a world size of %d: give all ranks the same", r.size, m.rank, m.join.size)
-	case r.table != nil:
+	case r.addrs != nil:
 		text = fmt.Sprintf("the group of %d ranks is complete already; rank %d is at %s: is there a second rank %d, or is the unique id of an earlier run?", r.size, m.rank, r.addrs[m.rank], m.rank)
 	case r.met != nil && !r.hasMet(m):
 		text = fmt.Sprintf("the processes of a group meet here for another one, and rank %d is none of them: is there a second rank %d, or is the unique id of an earlier run?", m.rank, m.rank)
@@ -294,23 +294,16 @@ func (r *Rendezvous) peerAddrs() []string {
 // complete sends the table to all.
 func (r *Rendezvous) complete() {
 	r.addrs = r.peerAddrs()
-	r.table = encodeTable(r.addrs)
+	table := encodeTable(r.addrs)
 	r.met = make([][16]byte, r.size)
 	for rank, m := range r.members {
 		r.met[rank] = m.join.program
-		m.enqueue(frame{kind: frameTable, payload: r.table})
+		m.enqueue(frame{kind: frameTable, payload: table})
 	}
 }
 
 // over reports whether the ranks are connected to each other, or will not be.
-func (r *Rendezvous) over() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
+func (r *Rendezvous) over() bool { return r.forming.Err() != nil }
 
 // refuse ends the rendezvous for all ranks that came and will come, unless it has
 // ended already. Nobody waits until the ranks in gone have heard.
@@ -322,8 +315,8 @@ func (r *Rendezvous) refuse(why watch.Fact, gone ...int) {
 	for _, rank := range gone {
 		r.heard[rank] = true
 	}
-	close(r.done)
-	if r.table != nil {
+	r.endForming()
+	if r.addrs != nil {
 		r.log.Error("bootstrap: the group failed before it was connected", "failed", why.Culprit(), "why", why.Text)
 	}
 	for _, m := range r.members {
@@ -341,11 +334,11 @@ func (r *Rendezvous) tell(m *member, why watch.Fact) {
 func (r *Rendezvous) expire() {
 	var missing []int
 	for rank := range r.size {
-		if m := r.members[rank]; m == nil || r.table != nil && !m.connected {
+		if m := r.members[rank]; m == nil || r.addrs != nil && !m.connected {
 			missing = append(missing, rank)
 		}
 	}
-	if r.table == nil {
+	if r.addrs == nil {
 		late := mscclgo.NoRank
 		if len(missing) == 1 {
 			late = missing[0]

@@ -108,7 +108,7 @@ func (b *Bootstrap) wait(ctx context.Context, op string, p *peer, done <-chan st
 		return nil
 	case <-b.failed:
 		return b.errFailed(op)
-	case <-b.closed:
+	case <-b.life.Done():
 		return b.errClosed(op, p.rank)
 	case <-p.gone:
 		return b.errLeft(op, p.rank)
@@ -122,7 +122,7 @@ func (b *Bootstrap) usable(ctx context.Context, op string, peer int) error {
 	select {
 	case <-b.failed:
 		return b.errFailed(op)
-	case <-b.closed:
+	case <-b.life.Done():
 		return b.errClosed(op, peer)
 	default:
 	}

@@ -93,7 +93,7 @@ func (b *Bootstrap) carry(ctx context.Context, op string, peer int, late string,
 	go func() {
 		select {
 		case <-b.failed:
-		case <-b.closed:
+		case <-b.life.Done():
 		case <-during.Done():
 		}
 		cancel()

@@ -39,22 +39,22 @@ type Rendezvous struct {
 
 	member *handshake.Member
 
-	mu      sync.Mutex
-	used    int             // descriptors of this process when it began
-	size    int             // the world size of the first rank that came
-	largest int             // of the world sizes that ranks came with
-	tls     bool            // whether that rank, as all that have come, encrypts
-	members map[int]*member // that came, and have not left, until all are connected
-	lost    map[int]*time.Timer
-	table   []byte         // set when all have come
-	addrs   []string       // what is in it
-	refused *watch.Fact    // why the group cannot form
-	gaveUp  time.Time      // when refused was set
-	heard   map[int]bool   // the ranks that were sent it
-	met     [][16]byte     // the processes of the last group of which all had come, by rank
-	ended   map[int]string // of those, how the ones ended that were connected
-	done    chan struct{}  // closed when no rank needs it any more; each group has its own
-	closed  bool
+	mu         sync.Mutex
+	used       int             // descriptors of this process when it began
+	size       int             // the world size of the first rank that came
+	largest    int             // of the world sizes that ranks came with
+	tls        bool            // whether that rank, as all that have come, encrypts
+	members    map[int]*member // that came, and have not left, until all are connected
+	lost       map[int]*time.Timer
+	addrs      []string        // of the ranks, when all have come
+	refused    *watch.Fact     // why the group cannot form
+	gaveUp     time.Time       // when refused was set
+	heard      map[int]bool    // the ranks that were sent it
+	met        [][16]byte      // the processes of the last group of which all had come, by rank
+	ended      map[int]string  // of those, how the ones ended that were connected
+	forming    context.Context // of a group, until no rank needs the rendezvous any more
+	endForming context.CancelFunc
+	closed     bool
 }
 
 // NewRendezvous listens at addr, "host:port", and returns the rendezvous of a
@@ -136,9 +136,10 @@ func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendez
 func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous {
 	r := &Rendezvous{
 		id: id, log: logger(log), member: id.member(handshake.Either),
-		members: map[int]*member{}, lost: map[int]*time.Timer{}, heard: map[int]bool{}, done: make(chan struct{}),
+		members: map[int]*member{}, lost: map[int]*time.Timer{}, heard: map[int]bool{},
 		ended: map[int]string{}, used: handshake.Descriptors(),
 	}
+	r.forming, r.endForming = context.WithCancel(context.Background())
 	r.acc = handshake.NewAcceptor("bootstrap", r.log, r.shake, ln)
 	r.acc.WhenShort(shortTime, r.short)
 	return r
@@ -150,7 +151,7 @@ func (r *Rendezvous) ID() UniqueID { return r.id }
 func (r insideRendezvous) Over() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.done
+	return r.forming.Done()
 }
 
 // Close stops listening. Ranks that still wait for others get an ErrAborted. It

@@ -56,14 +56,9 @@ func (r *Rendezvous) giveUp(err error) {
 // also where the rendezvous cannot accept it.
 func (r *Rendezvous) unlessRefused(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	over := r.Internal().Over()
-	go func() {
-		select {
-		case <-over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	context.AfterFunc(r.forming, cancel)
 	return ctx, cancel
 }
 
