@@ -2,8 +2,8 @@ package bootstrap
 
 import "net"
 
-// Options returns options with which this process can connect to another group of the
-// same machines: those of [Connect], without Rank, Size, ID and Timeout.
+// Options returns the options of [Connect] without Rank, Size, ID and Timeout. With them this
+// process can connect to another group of the same machines.
 func (b *Bootstrap) Options() Options {
 	o := b.options
 	o.Rank, o.Size, o.ID, o.Timeout = 0, 0, UniqueID{}, 0

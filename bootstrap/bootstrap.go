@@ -24,8 +24,8 @@ type Bootstrap struct {
 	member     *handshake.Member
 	acc        *handshake.Acceptor
 	hosted     *Rendezvous // on a rank 0 that opened it, or nil
-	over       Carrier     // that has the messages, or nil
-	membership membership  // of that, or nil
+	over       Carrier     // it carries the messages, or is nil
+	membership membership  // the Carrier's, or nil
 	inbox      *mailbox
 	calls      collectiveCalls
 
@@ -46,13 +46,13 @@ type Bootstrap struct {
 	verifying bool                  // verify is about to be called
 }
 
-// A peer is what this rank knows of another. Bootstrap.mu guards it.
+// A peer holds what this rank knows of another. Bootstrap.mu guards it.
 type peer struct {
 	rank int
 	addr string
 	// conns are open, or admitted and about to be.
 	conns map[*conn]bool
-	// out is what this rank sends on. It stays the same while it is open, so
+	// out is the connection on which this rank sends. It stays the same while it is open, so
 	// that messages keep their order.
 	out *conn
 	// left means that the rank has left in good order. gone is closed when, in

@@ -20,7 +20,7 @@ const firstTell = 50 * time.Millisecond
 const maxAhead = 4096
 
 // collectiveCalls numbers this rank's collectives, and holds what neighbours have said of
-// those that are under way or to come. Its lock is taken before Bootstrap.mu.
+// the calls under way and of later ones. Its lock is taken before Bootstrap.mu.
 type collectiveCalls struct {
 	mu    sync.Mutex
 	begun uint64 // calls so far; the next has this number
@@ -29,12 +29,11 @@ type collectiveCalls struct {
 	givenUp *givenUp
 }
 
-// A callState is what is known of a call that is under way here, or that others have
-// begun.
+// A callState holds what is known of a call. The call is under way here, or others have begun it.
 type callState struct {
 	call   *call         // nil before it begins here
 	left   *watch.Fact   // of the first that left it, of which this rank heard
-	news   []*outgoing   // what carries it to the neighbours
+	news   []*outgoing   // the frames that carry it to the neighbours
 	awaits map[int][]int // by neighbour: the ranks that it waits for
 }
 
@@ -145,7 +144,7 @@ func (c *call) waitFor(peers ...int) {
 }
 
 // awaits returns the ranks for which this one waits in the end, in rising order:
-// neighbours, or those for which they wait themselves.
+// neighbours, or the ranks for which these wait themselves.
 func (c *call) awaits() []int {
 	c.b.calls.mu.Lock()
 	defer c.b.calls.mu.Unlock()
@@ -217,7 +216,7 @@ func (b *Bootstrap) tellNeighbours(f frame, isFor func(peer int) bool) (sent []*
 	return sent
 }
 
-// verdict returns what the call returns where it came to err. If it ends on this rank
+// verdict returns the error of a call that came to err. If the call ends on this rank
 // alone, the other ranks' calls end with it.
 func (c *call) verdict(err error) error {
 	b := c.b

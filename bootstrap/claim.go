@@ -11,7 +11,7 @@ import (
 // protocolVersion is the version of claims and frames.
 const protocolVersion = 7
 
-// A role is what a connection is for.
+// A role is the purpose of a connection.
 type role uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 // toRendezvous stands for the acceptor's rank where that is the rendezvous.
 const toRendezvous = watch.Rendezvous
 
-// A claim is who dials whom, and for what.
+// A claim says who dials whom, and for which purpose.
 type claim struct {
 	role     role
 	from, to uint32
@@ -36,7 +36,7 @@ var claimCodec = wire.For[claim]()
 
 func (c claim) encode() []byte { return claimCodec.Marshal(&c) }
 
-// decodeClaim returns who dials this end, for what it is dialed for.
+// decodeClaim returns the rank that dials this end, unless it claims another purpose or another end.
 func decodeClaim(b []byte, here role, to uint32) (from int, err error) {
 	c, err := claimCodec.Unmarshal(b)
 	if err == nil && (c.role != here || c.to != to) {

@@ -11,7 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// A collective is what the ranks call together; see the package's comment.
+// A collective is a call that all ranks make; see the package's comment.
 type collective uint8
 
 const (
@@ -32,7 +32,7 @@ func (k collective) String() string {
 	return fmt.Sprintf("collective of kind %d", uint8(k))
 }
 
-// A treeMessage is what neighbours in the tree send each other for a collective.
+// A treeMessage passes between neighbours in the tree, for a collective.
 type treeMessage struct {
 	kind   collective
 	root   int     // of a broadcast, else 0
@@ -84,9 +84,9 @@ func (c *call) recv(peer int) ([]block, error) {
 	return m.blocks, nil
 }
 
-// failIfLeft fails the group if err is due to the peer having left: other ranks
-// wait in this collective for something that will never come. Where a third rank had left the call, the peer's
-// had ended, too, and the call alone fails.
+// failIfLeft fails the group if err comes of a peer that left: other ranks
+// wait in this collective for its message, which will never come. Where a third rank had left the call, the peer's
+// call had ended too, and the call alone fails.
 func (c *call) failIfLeft(peer int, err error) error {
 	b := c.b
 	b.mu.Lock()

@@ -33,7 +33,7 @@ type conn struct {
 	lossy   time.Time // what link said last
 	silence silence   // of the other end
 
-	// signs changes with what the other end sends, and while it takes a long message.
+	// signs counts up when the other end sends something, and while it takes a long message.
 	signs atomic.Uint64
 	// stays is until when it is read, in Unix nanoseconds, though a deadline has passed, where the
 	// peer's host has not acknowledged all; 0 for not at all.
@@ -259,8 +259,8 @@ func (r signReader) Read(b []byte) (int, error) {
 // stayStep is how often a connection that stays looks whether it still must.
 const stayStep = 20 * time.Millisecond
 
-// leave has c end: it is read until the other end has read everything and hangs up, for a while, and
-// longer if the network has lost what this rank said last, at the time said.
+// leave has c end. It is read for a while, until the other end has read everything and closes it. It is read for
+// longer if the network has lost the last words of this rank, which it said at the time said.
 func (c *conn) leave(said time.Time) {
 	c.stays.Store(said.Add(handshake.Resent).UnixNano())
 	c.nc.SetDeadline(time.Now().Add(lingerTime))

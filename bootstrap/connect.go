@@ -84,8 +84,8 @@ const opConnect = "bootstrap: connect"
 //
 // Ranks that do not fit together (two with one number, different world sizes)
 // all get an ErrInvalid that names them. When the first rank's time is up, all
-// ranks that came get an ErrTimeout that lists those that did not, and if all came but
-// one does not connect to the others, one that names it. If a rank dies meanwhile, all
+// ranks that came get an ErrTimeout that lists the missing ones. If all came, and one does not
+// connect to the others, the ErrTimeout names it. If a rank dies meanwhile, all
 // others get an ErrRemote whose peer it is; so they do if rank 0 lacks descriptors for the ranks at
 // the rendezvous that it opens, which itself gets an ErrSystem. If no rank of
 // this group answers at the id's address, the error is an ErrTimeout if nobody

@@ -21,8 +21,8 @@
 // A rank whose part was done already may have succeeded. The group goes on, and the next
 // calls match again.
 //
-// An ErrTimeout names the rank that is missing as its peer. Ranks that wait tell those
-// that wait for them whom they wait for, so a rank far away in the tree knows it too.
+// An ErrTimeout names the rank that is missing as its peer. Each rank that waits tells its neighbours for whom,
+// so a rank far away in the tree knows it too.
 //
 // # Failure
 //
@@ -60,7 +60,7 @@
 //
 // Every connection begins with a handshake in which both sides prove that they
 // know the group's secret. A stranger who sends noise, stays silent or replays
-// what was overheard is refused and logged, and the group goes on. After the
+// an overheard handshake is refused and logged, and the group goes on. After the
 // handshake traffic is neither encrypted nor signed, unless [Options].TLS is set:
 // a network where strangers can alter traffic needs it.
 package bootstrap

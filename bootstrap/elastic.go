@@ -27,8 +27,8 @@ type ElasticOptions struct {
 	// must be longer than ranks take to notice a failure one after the other. 0 means
 	// a second.
 	Settle time.Duration
-	// ID is the id to serve, such as one of [NewUniqueID] or that of a server that has
-	// ended, which this one then follows: groups go on meanwhile. The zero id stands for
+	// ID is the id to serve, such as one of [NewUniqueID]. With the id of a server that has
+	// ended, this one takes its place, and groups go on meanwhile. The zero id stands for
 	// a new one.
 	ID UniqueID
 	// Logger receives refused strangers, and the generations. Nil discards.
@@ -39,21 +39,21 @@ type ElasticOptions struct {
 // rank was lost, or to take in new ones. Each group is a generation, a [Bootstrap] with
 // a secret of its own. Processes come with [Member.Next].
 //
-// A generation forms out of those who came when Settle has passed since the last, or at
-// once when they are Max and nobody of the generation before is missing. While all of a
-// generation are busy with it, those who come later wait: the server tells its members
+// A generation forms when Settle has passed since the last process came, or at
+// once when Max have come and nobody of the generation before is missing. While all of a
+// generation are busy with it, processes that come later wait: the server tells its members
 // (see [Member.Newcomers]), and forms the next when the first of them comes back. Members
 // that do not come are left out, and hear of it.
 //
 // A member of the generation before keeps its rank where possible, and in any case the
 // order; newcomers take the ranks between, in the order in which they came.
 //
-// A process that ends while it waits is left out, and holds up nobody. One that ends, or
-// is stopped, after that and before all ranks are connected fails the generation: the
+// A process that ends while it waits is left out, and holds up nobody. If it ends, or
+// is stopped, later and before all ranks are connected, the generation fails: the
 // others' Next returns an error, in the second case after Options.Timeout, and they call
 // it again.
 //
-// Trust is that of a [Rendezvous]: everyone who has the server's id can come. Each generation has
+// Everyone who has the server's id can come, as to a [Rendezvous]. Each generation has
 // a rendezvous on a port of its own, which the system chooses.
 type Elastic struct {
 	o    ElasticOptions
@@ -66,7 +66,7 @@ type Elastic struct {
 
 	mu         sync.Mutex
 	generation uint64
-	connected  map[*comer]bool // all, also those that were left out
+	connected  map[*comer]bool // all, also the ones that were left out
 	current    map[*comer]bool // of the generation, connected to the server, that have not come back
 	comers     []*comer        // in the order in which they came
 	timer      *time.Timer
@@ -198,7 +198,7 @@ func (e *Elastic) lose(c *comer, why error) {
 	}
 }
 
-// come adds a process to those who wait. The caller holds mu.
+// come adds a process to the waiting ones. The caller holds mu.
 func (e *Elastic) come(c *comer, m comeMessage) {
 	same := func(other *comer) bool { return other != c && other.process == m.process }
 	e.comers = slices.DeleteFunc(e.comers, same) // it lost that connection
@@ -261,7 +261,7 @@ func (e *Elastic) considerIn(d time.Duration) {
 	})
 }
 
-// form makes those who came the next generation. The caller holds mu.
+// form makes the next generation of the processes that came. The caller holds mu.
 func (e *Elastic) form() error {
 	a := assignment{generation: e.generation + 1}
 	rand.Read(a.group[:])

@@ -96,7 +96,7 @@ func (m *Member) Newcomers() <-chan struct{} {
 // It waits for the server, and for a generation, until ctx ends. Where the others have gone on to a further
 // generation before it was connected, as it was stopped for a while, it waits for the one after that.
 //
-// Errors: ErrTimeout and ErrAborted when ctx ends; ErrAborted for [Member.Leave]; those of
+// Errors: ErrTimeout and ErrAborted when ctx ends; ErrAborted for [Member.Leave]; the errors of
 // [Connect], after which Next may be called again.
 func (m *Member) Next(ctx context.Context) (*Bootstrap, error) {
 	m.next.Lock()
@@ -218,7 +218,7 @@ func (m *Member) ask(ctx context.Context, s *session) (assignment, error) {
 	case <-ctx.Done():
 		s.nc.Close() // this process waits no longer
 		<-s.ended
-		return assignment{}, mscclgo.FromContext(ctx, opNext, "no generation formed; the server waits for more ranks, or those of the last have not come back")
+		return assignment{}, mscclgo.FromContext(ctx, opNext, "no generation formed; the server waits for more ranks, or for ranks of the last that have not come back")
 	}
 }
 

@@ -50,7 +50,7 @@ type launcher struct {
 	localRank   string
 	localSize   []string // the first that is set
 	marks       []string // set under this launcher, besides rank
-	jobs        []string // what distinguishes one job from another, and is no secret; any may be missing
+	jobs        []string // they distinguish one job from another, and are no secret; any may be missing
 	chosen      string   // the one of jobs that users may choose, or ""
 	unchosen    string   // its value if they have not
 	exports     bool     // its ranks have the environment of its caller
@@ -119,8 +119,8 @@ func InGroupEnv(lookup func(name string) (value string, ok bool)) bool {
 	return v.has(EnvID) || v.launcher() != nil
 }
 
-// RankVariables returns the variables, of those that are set, by which launchers that FromEnv
-// knows make a process a rank. Without them it is on its own.
+// RankVariables returns the set variables by which launchers make a process a rank, as far as
+// FromEnv knows. Without them the process is on its own.
 func RankVariables(lookup func(name string) (value string, ok bool)) (names []string) {
 	v := vars{lookup}
 	if v.has(EnvID) {
@@ -157,7 +157,7 @@ const opEnv = "bootstrap: read the environment"
 //     derived from the job;
 //   - with a secret derived from MSCCLGO_SECRET. The identifiers that launchers set are none,
 //     since others can see or guess them: without a secret the ranks of one machine meet at a
-//     loopback address, which keeps out all but that machine's users, and those of several
+//     loopback address, which keeps out all but that machine's users, and ranks of several machines
 //     need MSCCLGO_SECRET. Only torchrun's --rdzv-id is taken in its place there, and Warning
 //     says who may join then: users of the ranks' machines, who see torchrun's arguments, and
 //     whoever hears or may ask its agents. Others fail, unless they guess it.
@@ -351,8 +351,8 @@ func (v vars) deriveID(l *launcher, env Env) (id UniqueID, warning string, err e
 		return UniqueID{}, "", open
 	}
 	place := fmt.Sprintf("%s:%d", host, port)
-	// The group's number is not a secret, so it must not help to guess one: it
-	// is derived from what the secret is not.
+	// The group's number is not a secret, so it must not help to guess one: nothing
+	// secret goes into it.
 	public := place
 	if secret != "" {
 		public = strings.Join(append(job, place), "\n")
@@ -402,7 +402,7 @@ func (l *launcher) setSecret() string {
 	return fmt.Sprintf("set %s to the same random text for all, %s", EnvSecret, how)
 }
 
-// port returns where rank 0 listens. weak is what the secret is derived from.
+// port returns where rank 0 listens. The secret is derived from weak.
 func (v vars) port(l *launcher, job []string, weak func() [secretSize]byte) (uint16, error) {
 	name, add := EnvPort, 0
 	if !v.has(EnvPort) { // Linux takes ports of one parity for servers, and of the other for connections.
@@ -421,7 +421,7 @@ func (v vars) port(l *launcher, job []string, weak func() [secretSize]byte) (uin
 		}
 		return uint16(n + add), nil
 	}
-	// The port shows some bits of what it is derived from. If that is the secret, or what
+	// The port shows some bits of its source. If the source is the secret, or
 	// stands in for it, each guess must cost as much as at the secret itself.
 	var n [32]byte
 	switch hasSecret := v.has(EnvSecret); {

@@ -11,7 +11,7 @@ import (
 const (
 	// abortPatience bounds how long Abort waits for its news to be sent.
 	abortPatience = time.Second
-	// newsPatience bounds how long calls that the failure ends wait for that.
+	// newsPatience bounds how long a call that the failure ends waits until the news has been sent.
 	newsPatience = 100 * time.Millisecond
 )
 

@@ -74,7 +74,7 @@ func (b *Bootstrap) rehook() {
 
 // watchParent returns the rank to which rank r keeps a connection to receive and
 // pass on news: the nearest rank above it in the tree that has not left, or else
-// the lowest rank that has not. It is -1 for that lowest rank. As each rank's is
+// the lowest rank that has not. It is -1 for the lowest rank itself. As each rank's is
 // a lower one, the ranks that stay are always connected. The caller holds b.mu.
 func (b *Bootstrap) watchParent(r int) int {
 	for p := parent(r); p >= 0; p = parent(p) {

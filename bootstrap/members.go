@@ -122,7 +122,7 @@ func (r *Rendezvous) loseIn(after time.Duration, rank int, why watch.Fact) {
 
 // noJoin notes that a rank has proved that it is of the group, and then has not joined it: its
 // process has ended, is stopped, or its host is silent, unless it comes again in a time-out of
-// those that wait. One that made room for others comes again at once.
+// the waiting ranks. One that made room for others comes again at once.
 func (r *Rendezvous) noJoin(rank int, from net.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -40,7 +40,7 @@ const frameTag = 1<<64 - 1
 // Carrier has the methods Group and Key of a Bootstrap, whose results only the ranks of the group know, they are used; otherwise rank 0 draws a secret and sends it
 // to the others, so that the messages must be confidential. The caller closes the result.
 //
-// Errors: ErrInvalid where the Carrier's numbers make no sense, and those of [Bootstrap.AllGather].
+// Errors: ErrInvalid where the Carrier's numbers make no sense, and the errors of [Bootstrap.AllGather].
 func Over(ctx context.Context, c Carrier) (*Bootstrap, error) {
 	const op = "bootstrap: agree on a secret"
 	o := Options{Rank: c.Rank(), Size: c.Size(), HeartbeatTimeout: -1, Logger: logger(nil)}
@@ -122,8 +122,8 @@ func (b *Bootstrap) carry(ctx context.Context, op string, peer int, late string,
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "the bootstrap failed: %w", err).At(b.rank, peer)
 }
 
-// tellOthers tells the ranks to which this one has no connection that it leaves. Those to whom the ranks that it
-// connected turn may not know it yet, and read this when they do. It returns when that is sent, or after a while.
+// tellOthers tells the ranks without a connection to this one that it leaves. The ranks below it turn to some of these,
+// which may not know it yet, and read this then. It returns when that is sent, or after a while.
 func (b *Bootstrap) tellOthers() {
 	b.mu.Lock()
 	var last []frame

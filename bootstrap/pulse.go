@@ -24,7 +24,7 @@ const (
 	quietShare = 4
 )
 
-// A silence is what is known of the signs of life of one that gives them.
+// A silence holds what is known of another's signs of life.
 type silence struct {
 	far         bool // it is of another machine
 	beats       uint64
@@ -111,9 +111,9 @@ func (p *place) close() {
 	}
 }
 
-// watchNeighbours asks the ranks from which this one receives news, and those that receive
-// theirs from it, for signs of life, and fails the group if one gives none for too long:
-// what it should pass on reaches nobody behind it, and its connections may stay for hours.
+// watchNeighbours asks the ranks that pass news to this one, or receive it from here, for signs of life, and
+// fails the group if one gives none for too long: no news would reach the ranks behind it, and its
+// connections may stay for hours.
 func (b *Bootstrap) watchNeighbours() {
 	timeout := b.options.HeartbeatTimeout
 	every := timeout / askShare

@@ -59,7 +59,7 @@ type Rendezvous struct {
 
 // NewRendezvous listens at addr, "host:port", and returns the rendezvous of a
 // new group. If the port is 0 the system chooses one. If the host is empty it
-// listens on every address of this machine, and the id has those that other
+// listens on every address of this machine, and the id has the addresses that other
 // machines may reach. A nil logger discards.
 //
 // The caller closes the rendezvous; a group that is complete stays.
@@ -78,7 +78,7 @@ func newRendezvous(addr, advertise string, log *slog.Logger) (*Rendezvous, error
 	return serveRendezvous(ln, newID(hosts, uint16(port), false), log), nil
 }
 
-// listenAt listens at addr, and returns the hosts of an id for that: advertise, unless it is
+// listenAt listens at addr, and returns the hosts for its id: advertise, unless it is
 // empty.
 func listenAt(op, addr, advertise string) (net.Listener, []string, error) {
 	host, _, err := splitHostPort(addr)

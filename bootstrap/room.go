@@ -52,8 +52,8 @@ func (r *Rendezvous) giveUp(err error) {
 	r.refuse(refusal(mscclgo.ErrRemote, 0, "rank 0, which holds the rendezvous, cannot join the group: "+err.Error()))
 }
 
-// unlessRefused returns a context that ends with ctx, and when the group can no longer form: rank 0 hears of that
-// also where the rendezvous cannot accept it.
+// unlessRefused returns a context that ends with ctx, and when the group can no longer form. So rank 0 hears of that
+// where the rendezvous cannot accept it.
 func (r *Rendezvous) unlessRefused(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	r.mu.Lock()

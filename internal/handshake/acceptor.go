@@ -63,7 +63,7 @@ func (h *half) hangUp() {
 //
 // The connection is half open, and may be closed by the acceptor at any moment, until
 // Shake returns or calls known. A Shake that tells the dialer that it is
-// admitted calls known before, so that the acceptor does not hang up on one that believes
+// admitted calls known before, so that the acceptor closes no connection whose dialer believes
 // itself admitted. known returns an error if the connection has been closed.
 type Shake func(conn net.Conn, known func() error) (serve func() error, err error)
 

@@ -232,8 +232,8 @@ func (m *Member) hello(tls bool) hello {
 	return h
 }
 
-// readStart reads what there is of a hello, at least a byte: noise shows in it,
-// and need not be waited for until it fills a hello. On a connection of packets it
+// readStart reads the bytes of a hello that have come, at least one: noise shows in them,
+// so that nobody waits until noise fills a hello. On a connection of packets it
 // is the whole packet.
 func readStart(conn net.Conn) ([]byte, error) {
 	b := make([]byte, helloSize)
