@@ -133,13 +133,15 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 	return nil, err
 }
 
+// firstPause is between two attempts to reach a rendezvous, and each following pause is twice as long, up to lastPause.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
+
 // join meets the other ranks at the rendezvous, the connection to which it returns too.
 func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *place, error) {
-	addrs := o.ID.addrs()
-	if hosted != nil {
-		addrs = []string{reachable(hosted.acc.Addr())}
-	}
-	j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: addrs, broke: time.Now()}
+	j := joiner{o: o, hosted: hosted, member: o.ID.member(handshake.Clear), addrs: o.ID.addrs(), broke: time.Now()}
 	if o.TLS {
 		j.member = o.ID.member(handshake.TLS)
 	}
@@ -151,48 +153,31 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *plac
 	}()
 	trying := ctx
 	if hosted != nil {
+		j.addrs = []string{reachable(hosted.acc.Addr())}
 		var end context.CancelFunc
 		trying, end = hosted.unlessRefused(ctx)
 		defer end()
 	}
-	var lastErr error
-	var short time.Time // since when this process lacks descriptors
-	const first = 5 * time.Millisecond
-	for pause := first; ; pause = min(2*pause, 500*time.Millisecond) {
+	var last error
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		joins := j.joins
-		table, nc, err := j.attempt(trying, hosted != nil)
+		table, p, err := j.attempt(trying)
 		if err == nil {
 			b := newBootstrap(o, j.member, table, j.ln, hosted)
 			j.ln = nil
-			return b, nc, nil
+			return b, p, nil
 		}
-		if hosted != nil {
-			if v := hosted.why(); v != nil {
-				return nil, nil, o.refused(*v)
-			}
+		if j.joins > joins {
+			j.broke, pause = time.Now(), firstPause
 		}
-		// An error of the library is a verdict; others are worth another try.
-		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
-			return nil, nil, verdict.At(o.Rank, verdict.Peer)
+		if final := j.final(err); final != nil {
+			return nil, nil, final
 		}
-		if ctx.Err() == nil || lastErr == nil {
-			lastErr = err
-		}
-		switch {
-		case j.joins > joins:
-			j.broke, pause = time.Now(), first
-		case (j.joins > 0 || o.ID.opened) && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
-			return nil, nil, j.lostRendezvous(err)
-		case !handshake.Shortage(err):
-			short = time.Time{}
-		case short.IsZero():
-			short = time.Now()
-		case time.Since(short) > shortTime:
-			return nil, nil, mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "this rank cannot connect to the rendezvous at %s, as its process lacks descriptors or memory: %w; raise its limits (ulimit -n)",
-				o.ID.Addr(), err).At(o.Rank, mscclgo.NoRank)
+		if ctx.Err() == nil || last == nil {
+			last = err
 		}
 		if sleep(ctx, pause) != nil {
-			return nil, nil, j.gaveUp(ctx, lastErr)
+			return nil, nil, j.gaveUp(ctx, last)
 		}
 	}
 }
@@ -200,6 +185,7 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *plac
 // A joiner is a rank on its way into the group.
 type joiner struct {
 	o       Options
+	hosted  *Rendezvous // as of Bootstrap
 	member  *handshake.Member
 	addrs   []string
 	process [16]byte
@@ -207,6 +193,36 @@ type joiner struct {
 	bind    string       // the address of ln, or "" for all
 	joins   int          // how often the rendezvous has received this rank's join
 	broke   time.Time    // when the last connection on which it had broke, or the rank began
+	short   time.Time    // since when this process lacks descriptors, or zero
+}
+
+// final returns the error with which the rank gives up after an attempt that failed, or nil if another is worth a try.
+func (j *joiner) final(err error) error {
+	if j.hosted != nil {
+		if v := j.hosted.why(); v != nil {
+			return j.o.refused(*v)
+		}
+	}
+	if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
+		return verdict.At(j.o.Rank, verdict.Peer)
+	}
+	where := j.o.ID.Addr()
+	switch {
+	case (j.joins > 0 || j.o.ID.opened) && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
+		holder, rank := "the rendezvous at "+where, mscclgo.NoRank
+		if j.o.ID.hosted {
+			holder, rank = "rank 0, which holds the rendezvous at "+where+",", 0
+		}
+		return mscclgo.Errorf(mscclgo.ErrRemote, opConnect, "%s was lost before all ranks had come: its process has ended: %w", holder, err).At(j.o.Rank, rank)
+	case !handshake.Shortage(err):
+		j.short = time.Time{}
+	case j.short.IsZero():
+		j.short = time.Now()
+	case time.Since(j.short) > shortTime:
+		return mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "this rank cannot connect to the rendezvous at %s, as its process lacks descriptors or memory: %w; raise its limits (ulimit -n)",
+			where, err).At(j.o.Rank, mscclgo.NoRank)
+	}
+	return nil
 }
 
 // thisProgram returns a random number that is this process's, by which a rendezvous knows it again.
@@ -214,16 +230,6 @@ var thisProgram = sync.OnceValue(func() (id [16]byte) {
 	rand.Read(id[:])
 	return id
 })
-
-// lostRendezvous returns the error for a rendezvous that died.
-func (j *joiner) lostRendezvous(err error) error {
-	if j.o.ID.hosted {
-		return mscclgo.Errorf(mscclgo.ErrRemote, opConnect, "rank 0, which holds the rendezvous at %s, was lost before all ranks had come: its process has ended: %w",
-			j.o.ID.Addr(), err).At(j.o.Rank, 0)
-	}
-	return mscclgo.Errorf(mscclgo.ErrRemote, opConnect, "the rendezvous at %s was lost before all ranks had come: its process has ended: %w",
-		j.o.ID.Addr(), err).At(j.o.Rank, mscclgo.NoRank)
-}
 
 // gaveUp returns the error for a context that ended before the rendezvous answered.
 func (j *joiner) gaveUp(ctx context.Context, last error) error {
@@ -248,13 +254,13 @@ func (j *joiner) gaveUp(ctx context.Context, last error) error {
 
 // attempt asks the rendezvous once for the table of addresses. It returns the connection
 // with the table.
-func (j *joiner) attempt(ctx context.Context, self bool) ([]string, *place, error) {
+func (j *joiner) attempt(ctx context.Context) ([]string, *place, error) {
 	nc, err := j.dial(ctx, claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous})
 	if err != nil {
 		return nil, nil, err
 	}
 	p := newPlace(newConn(nc, new(sync.Mutex), nil, true))
-	table, err := j.ask(ctx, p, self)
+	table, err := j.ask(ctx, p)
 	if err == nil {
 		return table, p, nil
 	}
@@ -272,8 +278,8 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, *place, erro
 const goodbyeTime = 250 * time.Millisecond
 
 // ask sends the join and receives the answer.
-func (j *joiner) ask(ctx context.Context, p *place, self bool) ([]string, error) {
-	host, err := j.listen(ctx, p.nc, self)
+func (j *joiner) ask(ctx context.Context, p *place) ([]string, error) {
+	host, err := j.listen(ctx, p.nc)
 	if err != nil {
 		return nil, err
 	}
@@ -372,9 +378,8 @@ func (j *joiner) dial(ctx context.Context, as claim) (net.Conn, error) {
 }
 
 // listen opens the socket that this rank's peers dial, unless it is open there, and
-// returns the host under which they reach it. nc is the connection to the
-// rendezvous, which is this rank's own if self is set.
-func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host string, err error) {
+// returns the host under which they reach it. nc is the connection to the rendezvous.
+func (j *joiner) listen(ctx context.Context, nc net.Conn) (host string, err error) {
 	ip := nc.LocalAddr().(*net.TCPAddr).IP
 	bind := ""
 	switch {
@@ -386,7 +391,7 @@ func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host strin
 		}
 		host, bind = ip.String(), ip.String()
 	default:
-		if self {
+		if j.hosted != nil { // nc is within this machine
 			if ip, err = routeTo(ctx, j.o.ID.addrs()[0]); err != nil {
 				return "", err
 			}

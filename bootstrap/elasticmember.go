@@ -157,7 +157,7 @@ func (m *Member) await(ctx context.Context) (assignment, error) {
 		return mscclgo.FromContext(ctx, opNext, what+" at "+m.o.ID.Addr()).At(mscclgo.NoRank, mscclgo.NoRank)
 	}
 	var last error
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		over := ctx.Err() != nil // so that the server is not asked
 		s, err := m.connect(ctx)
 		if err == nil {
@@ -165,7 +165,7 @@ func (m *Member) await(ctx context.Context) (assignment, error) {
 			if a, err = m.ask(ctx, s); err == nil {
 				return a, nil
 			}
-			pause = 5 * time.Millisecond
+			pause = firstPause
 		}
 		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
 			return assignment{}, err

@@ -49,7 +49,7 @@ func TestConnectEndedAsTheRendezvousAnswers(t *testing.T) {
 			}
 		}()
 		j := joiner{o: Options{Size: 1, ID: id, Logger: quiet}, member: member, addrs: id.addrs()}
-		_, nc, err := j.attempt(ctx, false)
+		_, nc, err := j.attempt(ctx)
 		if err == nil {
 			nc.close()
 		} else if f := <-said; f.kind != frameGoodbye {

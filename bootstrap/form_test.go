@@ -21,7 +21,7 @@ import (
 func halfway(t *testing.T, ctx context.Context, o Options) (die func()) {
 	o.Logger = quiet
 	j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: o.ID.addrs(), process: [16]byte{99}}
-	_, nc, err := j.attempt(ctx, false)
+	_, nc, err := j.attempt(ctx)
 	if err != nil {
 		t.Errorf("rank %d: %v", o.Rank, err)
 		return func() {}
@@ -208,7 +208,7 @@ func TestNoDescriptorsWhileTheGroupForms(t *testing.T) {
 				wg.Go(func() {
 					o.Logger = quiet
 					j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: o.ID.addrs(), process: [16]byte{99}}
-					table, nc, err := j.attempt(ctx, false)
+					table, nc, err := j.attempt(ctx)
 					if err != nil {
 						errs[i] = err
 						return

@@ -177,26 +177,23 @@ func (b *Bootstrap) tooEarly(why watch.Fact) bool {
 // handle processes one frame that has come on c. An error ends the connection.
 func (b *Bootstrap) handle(c *conn, f frame) error {
 	p := c.peer
+	var fact watch.Fact
+	if f.kind == frameCallLeft || f.kind == frameAwaits || f.kind == frameFailed {
+		var err error
+		if fact, err = watch.DecodeFact(f.payload, b.size); err != nil {
+			return err
+		}
+	}
 	switch f.kind {
-	case frameData:
-		return b.deliver(mailKey{p.rank, frameData, f.tag}, f.payload)
-	case frameCollective:
-		if !b.calls.wanted(f.tag) {
+	case frameData, frameCollective:
+		if f.kind == frameCollective && !b.calls.wanted(f.tag) {
 			return nil
 		}
-		return b.deliver(mailKey{p.rank, frameCollective, f.tag}, f.payload)
+		return b.deliver(mailKey{p.rank, f.kind, f.tag}, f.payload)
 	case frameCallLeft:
-		left, err := watch.DecodeFact(f.payload, b.size)
-		if err != nil {
-			return err
-		}
-		b.callLeft(p.rank, f.tag, left)
+		b.callLeft(p.rank, f.tag, fact)
 	case frameAwaits:
-		waits, err := watch.DecodeFact(f.payload, b.size)
-		if err != nil {
-			return err
-		}
-		b.calls.note(f.tag, p.rank, waits.Peers)
+		b.calls.note(f.tag, p.rank, fact.Peers)
 	case frameGoodbye:
 		if f.tag > 0 {
 			b.mu.Lock()
@@ -210,11 +207,7 @@ func (b *Bootstrap) handle(c *conn, f frame) error {
 		}
 		b.noteLeft(int(f.tag), fmt.Sprintf("rank %d reported it", p.rank))
 	case frameFailed:
-		why, err := watch.DecodeFact(f.payload, b.size)
-		if err != nil {
-			return err
-		}
-		b.fail(why)
+		b.fail(fact)
 	default:
 		return fmt.Errorf("a frame of kind %d between ranks", f.kind)
 	}

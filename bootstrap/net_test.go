@@ -77,7 +77,7 @@ func TestListenWhereToldToDial(t *testing.T) {
 	j := &joiner{o: Options{ID: newID([]string{"node-1.invalid"}, 1, false)}}
 	defer func() { j.ln.Close() }()
 	for _, local := range []string{"127.0.0.1", "127.0.1.1"} {
-		if _, err := j.listen(t.Context(), between{nil, local, "10.0.0.1"}, false); err != nil {
+		if _, err := j.listen(t.Context(), between{nil, local, "10.0.0.1"}); err != nil {
 			t.Fatal(err)
 		}
 		if at := j.ln.Addr().(*net.TCPAddr).IP; !at.IsUnspecified() {
@@ -85,11 +85,11 @@ func TestListenWhereToldToDial(t *testing.T) {
 		}
 	}
 	j.o.ID = newID([]string{"127.0.0.1"}, 1, false)
-	_, err := j.listen(t.Context(), between{nil, "127.0.0.1", "127.0.0.1"}, false)
+	_, err := j.listen(t.Context(), between{nil, "127.0.0.1", "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, err := j.listen(t.Context(), between{nil, "127.0.0.2", "127.0.0.1"}, false)
+	host, err := j.listen(t.Context(), between{nil, "127.0.0.2", "127.0.0.1"})
 	if at := j.ln.Addr().(*net.TCPAddr).IP; err != nil || host != "127.0.0.2" || at.String() != host {
 		t.Errorf("it listens at %v and offers %s (%v)", at, host, err)
 	}
