@@ -128,14 +128,6 @@ func (c *call) end() {
 	}
 }
 
-// ready returns the error for a context that was over when the call began.
-func (c *call) ready() error {
-	if c.outer.Err() == nil {
-		return nil
-	}
-	return mscclgo.FromContext(c.outer, c.op, "before it began").At(c.b.rank, mscclgo.NoRank)
-}
-
 // waitFor notes without which neighbours the call does not go on.
 func (c *call) waitFor(peers ...int) {
 	c.b.calls.mu.Lock()

@@ -124,42 +124,87 @@ func (c *call) mismatch(peer int, err error) error {
 // It is a collective: every rank calls it, in the same order among the
 // collectives.
 func (b *Bootstrap) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
-	return b.gather(ctx, allGather, data)
+	return b.collective(ctx, allGather, 0, data, MaxMessage/b.size-blockOverhead)
 }
 
 // Barrier returns when every rank has called it. It is a collective, as
 // AllGather is.
 func (b *Bootstrap) Barrier(ctx context.Context) error {
-	_, err := b.gather(ctx, barrier, nil)
+	_, err := b.collective(ctx, barrier, 0, nil, 0)
 	return err
 }
 
-func (b *Bootstrap) gather(ctx context.Context, kind collective, data []byte) ([][]byte, error) {
-	c, err := b.begin(ctx, kind, 0)
+// Broadcast sends the root's data, at most MaxMessage bytes, to every rank; what
+// the others pass as data is ignored. The caller owns the result. Broadcast is a
+// collective, as AllGather is.
+func (b *Bootstrap) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
+	if b.rank != root {
+		data = nil
+	}
+	all, err := b.collective(ctx, broadcast, root, data, MaxMessage)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// collective makes this rank's call, with data of at most so many bytes.
+func (b *Bootstrap) collective(ctx context.Context, kind collective, root int, data []byte, most int) ([][]byte, error) {
+	c, err := b.begin(ctx, kind, root)
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
-	if limit := MaxMessage/b.size - blockOverhead; len(data) > limit {
-		return nil, c.verdict(mscclgo.Errorf(mscclgo.ErrInvalid, c.op,
-			"%d bytes, at most %d are allowed from each of %d ranks", len(data), limit, b.size).At(b.rank, mscclgo.NoRank))
+	var all [][]byte
+	if err = c.check(data, most); err == nil {
+		all, err = c.run(data)
 	}
-	blocks, err := c.gather(data)
 	race.Meet()
-	return blocks, c.verdict(err)
+	return all, c.verdict(err)
 }
 
-// gather collects blocks up the tree and sends all of them down again.
-func (c *call) gather(data []byte) ([][]byte, error) {
-	b := c.b
-	if err := c.ready(); err != nil {
-		return nil, err
+// check returns the error for a call that cannot be made.
+func (c *call) check(data []byte, most int) error {
+	switch {
+	case len(data) > most:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, c.op, "%d bytes, at most %d are allowed", len(data), most).At(c.b.rank, mscclgo.NoRank)
+	case c.outer.Err() != nil:
+		return mscclgo.FromContext(c.outer, c.op, "before it began").At(c.b.rank, mscclgo.NoRank)
 	}
+	return c.b.checkPeer(c.op, c.root)
+}
+
+// run returns the data of all ranks in an all-gather, and of the root in a broadcast.
+func (c *call) run(data []byte) ([][]byte, error) {
 	var blocks []block
-	if c.kind == allGather {
-		blocks = []block{{b.rank, data}}
+	if c.kind != barrier {
+		blocks = []block{{c.b.rank, data}}
 	}
-	below := children(b.rank, b.size)
+	var err error
+	if c.kind != broadcast {
+		blocks, err = c.collect(blocks)
+	}
+	if err == nil {
+		blocks, err = c.spread(blocks)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case c.kind == broadcast:
+		return [][]byte{bytes.Clone(blocks[0].data)}, nil
+	case c.kind == barrier:
+		return nil, nil
+	}
+	all, err := inOrder(blocks, c.b.size)
+	if err != nil {
+		return nil, c.mismatch(parent(c.b.rank), err)
+	}
+	return all, nil
+}
+
+// collect passes blocks up the tree, and returns the blocks of this rank and of all ranks below it.
+func (c *call) collect(blocks []block) ([]block, error) {
+	below := children(c.b.rank, c.b.size)
 	for i, child := range below {
 		c.waitFor(below[i:]...)
 		more, err := c.recv(child)
@@ -168,28 +213,31 @@ func (c *call) gather(data []byte) ([][]byte, error) {
 		}
 		blocks = append(blocks, more...)
 	}
-	if above := parent(b.rank); above >= 0 {
-		err := c.send(above, blocks)
-		if err != nil {
+	if above := parent(c.b.rank); above >= 0 {
+		return blocks, c.send(above, blocks)
+	}
+	return blocks, nil
+}
+
+// spread passes the root's blocks on to all ranks, and returns them.
+func (c *call) spread(blocks []block) ([]block, error) {
+	from := -1
+	if c.b.rank != c.root {
+		from = toward(c.b.rank, c.root)
+		c.waitFor(from)
+		var err error
+		if blocks, err = c.recv(from); err != nil {
 			return nil, err
 		}
-		if blocks, err = c.recv(above); err != nil {
-			return nil, err
+	}
+	for _, n := range neighbours(c.b.rank, c.b.size) {
+		if n != from {
+			if err := c.send(n, blocks); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for _, child := range below {
-		if err := c.send(child, blocks); err != nil {
-			return nil, err
-		}
-	}
-	if c.kind == barrier {
-		return nil, nil
-	}
-	all, err := inOrder(blocks, b.size)
-	if err != nil {
-		return nil, c.mismatch(parent(b.rank), err)
-	}
-	return all, nil
+	return blocks, nil
 }
 
 // inOrder returns the data of all ranks, each in memory of its own, and not nil even if it is empty.
@@ -205,49 +253,4 @@ func inOrder(blocks []block, size int) ([][]byte, error) {
 		all[block.rank] = append(make([]byte, 0, len(block.data)), block.data...)
 	}
 	return all, nil
-}
-
-// Broadcast sends the root's data, at most MaxMessage bytes, to every rank; what
-// the others pass as data is ignored. The caller owns the result. Broadcast is a
-// collective, as AllGather is.
-func (b *Bootstrap) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
-	c, err := b.begin(ctx, broadcast, root)
-	if err != nil {
-		return nil, err
-	}
-	defer c.end()
-	data, err = c.broadcast(data)
-	race.Meet()
-	return data, c.verdict(err)
-}
-
-func (c *call) broadcast(data []byte) ([]byte, error) {
-	b := c.b
-	if err := b.checkPeer(c.op, c.root); err != nil {
-		return nil, err
-	}
-	if err := c.ready(); err != nil {
-		return nil, err
-	}
-	blocks, from := []block{{c.root, data}}, -1
-	if b.rank == c.root {
-		if len(data) > MaxMessage {
-			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, c.op, "%d bytes, at most %d are allowed", len(data), MaxMessage).At(b.rank, mscclgo.NoRank)
-		}
-	} else {
-		from = toward(b.rank, c.root)
-		c.waitFor(from)
-		var err error
-		if blocks, err = c.recv(from); err != nil {
-			return nil, err
-		}
-	}
-	for _, n := range neighbours(b.rank, b.size) {
-		if n != from {
-			if err := c.send(n, blocks); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return bytes.Clone(blocks[0].data), nil
 }
