@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -99,14 +98,12 @@ func (b *Bootstrap) Rank() int { return b.rank }
 // Size returns how many ranks the group was made of.
 func (b *Bootstrap) Size() int { return b.size }
 
-func (b insideBootstrap) LocalAddr() netip.Addr {
-	if b.over != nil {
-		return netip.Addr{}
-	}
-	if at := b.acc.Addr().(*net.TCPAddr).AddrPort().Addr().Unmap(); !at.IsUnspecified() {
-		return at
-	}
-	return netip.Addr{}
+// Options returns the options of [Connect] without Rank, Size, ID and Timeout. With them this
+// process can connect to another group of the same machines.
+func (b *Bootstrap) Options() Options {
+	o := b.options
+	o.Rank, o.Size, o.ID, o.Timeout = 0, 0, UniqueID{}, 0
+	return o
 }
 
 // Group returns the group's number, which is not a secret.

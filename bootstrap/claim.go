@@ -52,6 +52,14 @@ func (c claim) String() string {
 	return fmt.Sprintf("rank %d to rank %d", c.from, c.to)
 }
 
+// member returns what proves membership of the options' group.
+func (o Options) member() *handshake.Member {
+	if o.TLS {
+		return o.ID.member(handshake.TLS)
+	}
+	return o.ID.member(handshake.Clear)
+}
+
 // member returns what proves membership of the id's group.
 func (id UniqueID) member(mode handshake.Mode) *handshake.Member {
 	return handshake.New(handshake.Options{

@@ -141,10 +141,7 @@ const (
 
 // join meets the other ranks at the rendezvous, the connection to which it returns too.
 func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *place, error) {
-	j := joiner{o: o, hosted: hosted, member: o.ID.member(handshake.Clear), addrs: o.ID.addrs(), broke: time.Now()}
-	if o.TLS {
-		j.member = o.ID.member(handshake.TLS)
-	}
+	j := joiner{o: o, hosted: hosted, member: o.member(), addrs: o.ID.addrs(), broke: time.Now()}
 	rand.Read(j.process[:])
 	defer func() {
 		if j.ln != nil {

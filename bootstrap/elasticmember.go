@@ -62,10 +62,7 @@ func NewMember(o Options) (*Member, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err)
 	}
 	o.Logger = logger(o.Logger)
-	m := &Member{o: o, member: o.ID.member(handshake.Clear), rank: mscclgo.NoRank, newcomers: make(chan struct{})}
-	if o.TLS {
-		m.member = o.ID.member(handshake.TLS)
-	}
+	m := &Member{o: o, member: o.member(), rank: mscclgo.NoRank, newcomers: make(chan struct{})}
 	rand.Read(m.process[:])
 	m.stay, m.stop = context.WithCancelCause(context.Background())
 	return m, nil
