@@ -150,12 +150,9 @@ func (m *Member) join(ctx context.Context, a assignment) (*Bootstrap, error) {
 
 // await returns this process's place in the next generation.
 func (m *Member) await(ctx context.Context) (assignment, error) {
-	stop := func(what string) error {
-		return mscclgo.FromContext(ctx, opNext, what+" at "+m.o.ID.Addr()).At(mscclgo.NoRank, mscclgo.NoRank)
-	}
-	var last error
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		over := ctx.Err() != nil // so that the server is not asked
+	const none = "no generation formed"
+	late := none
+	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
 		s, err := m.connect(ctx)
 		if err == nil {
 			var a assignment
@@ -167,16 +164,12 @@ func (m *Member) await(ctx context.Context) (assignment, error) {
 		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
 			return assignment{}, err
 		}
-		if ctx.Err() == nil || last == nil && !over {
-			last = err
+		if ctx.Err() == nil || late == none {
+			late = fmt.Sprintf("no server answered (%v)", err)
 		}
-		if sleep(ctx, pause) != nil {
-			if last != nil {
-				return assignment{}, stop("no server answered (" + last.Error() + ")")
-			}
-			return assignment{}, stop("no generation formed")
-		}
+		sleep(ctx, pause)
 	}
+	return assignment{}, mscclgo.FromContext(ctx, opNext, late+" at "+m.o.ID.Addr()).At(mscclgo.NoRank, mscclgo.NoRank)
 }
 
 // connect returns the connection to the server, which it makes if there is none.
