@@ -214,13 +214,15 @@ func TestSilentRendezvous(t *testing.T) {
 	id := newID([]string{"127.0.0.1"}, uint16(ln.Addr().(*net.TCPAddr).Port), true)
 	r := serveRendezvous(ln, id, quiet)
 	defer r.Close()
+	noticed := make(chan struct{})
 	go func() { // it hangs once both have come
 		await(t, "they come", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.members) == 2 })
 		r.mu.Lock()
-		time.Sleep(3 * time.Second)
-		r.mu.Unlock()
+		defer r.mu.Unlock()
+		<-noticed
 	}()
 	bs, errs := connectAll(testContext(t), []Options{{Rank: 1, Size: 3, ID: id, HeartbeatTimeout: time.Second}, {Rank: 2, Size: 3, ID: id, HeartbeatTimeout: time.Second}})
+	close(noticed)
 	closeAll(bs)
 	wantCulprit(t, errs, mscclgo.ErrRemote, 0)
 }
