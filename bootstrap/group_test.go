@@ -118,6 +118,17 @@ func noLeaks(t testing.TB) {
 	})
 }
 
+// TestIdleGoroutines counts the goroutines of a group that does nothing: one for each listener, and one at each end of
+// a connection.
+func TestIdleGoroutines(t *testing.T) {
+	const ranks = 4
+	before := runtime.NumGoroutine()
+	group(t, ranks)
+	await(t, "a group that is idle has few goroutines", func() bool {
+		return runtime.NumGoroutine()-before <= ranks+1+2*(ranks-1)
+	})
+}
+
 // each runs f for all ranks at the same time and fails the test for any error.
 func each(t testing.TB, bs []*Bootstrap, f func(b *Bootstrap) error) {
 	t.Helper()
