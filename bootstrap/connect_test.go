@@ -165,7 +165,10 @@ func TestConnectCancelled(t *testing.T) {
 func TestRendezvousClosedEarly(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
-	time.AfterFunc(50*time.Millisecond, func() { r.Close() })
+	go func() {
+		await(t, "a rank comes", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.members) == 1 })
+		r.Close()
+	}()
 	_, err := Connect(testContext(t), Options{Rank: 0, Size: 2, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrAborted, "closed")
 }

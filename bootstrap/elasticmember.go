@@ -288,7 +288,8 @@ func (m *Member) Leave() {
 	}
 }
 
-// Close leaves the server for good, as Leave does. It is safe to call twice, and does nothing on nil.
+// Close leaves the server for good: a Next that is under way ends, as with Leave. It is safe to call twice, and does
+// nothing on nil.
 func (m *Member) Close() error {
 	if m == nil {
 		return nil

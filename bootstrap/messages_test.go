@@ -20,7 +20,7 @@ import (
 // and in order.
 func TestManyGoroutines(t *testing.T) {
 	const ranks, tags, messages = 5, 4, 30
-	bs := group(t, ranks)
+	bs := groupOf(t, ranks, Options{HeartbeatTimeout: time.Minute}) // for which a rank of a busy machine may take to connect
 	ctx := testContext(t)
 	content := func(from, to int, tag uint64, i int) []byte {
 		r := rand.New(rand.NewPCG(uint64(from*ranks+to), tag*messages+uint64(i)))
