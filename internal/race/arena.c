@@ -15,10 +15,7 @@
 race_arena* race;
 uint32_t race_generation;
 
-enum {
-  PAGE = 4096,
-  EACH = PAGE / 8 * RACE_SLOTS * (int)sizeof(race_slot) + PAGE / 4 * (int)sizeof(race_cell)
-};
+enum { PAGE = RACE_PAGE, EACH = RACE_PAGE_SHADOW };
 
 // TABLE_BYTES is one word for each page of a user's address space.
 #define TABLE_BYTES ((uint64_t)1 << (47 - 12 + 3))
@@ -238,7 +235,7 @@ int race_mapped(uint64_t base) { return race_functions.table[base / PAGE] != 0; 
 
 void race_forget(uint64_t base) {
   char* shadow = race_page(race_functions.table[base / PAGE]);
-  if (shadow) memset(shadow, 0, EACH);
+  if (shadow) madvise(shadow, EACH, MADV_REMOVE);
 }
 
 void race_shared(const void* begin, uint64_t bytes) {

@@ -23,7 +23,7 @@ enum {
   RACE_CODE_BITS = 22,  // of an offset in a module's code, or in the texts
 };
 
-#define RACE_ARENA_BYTES ((uint64_t)1 << 40)
+#define RACE_ARENA_BYTES ((uint64_t)9 << 38)
 #define RACE_IMAGE_BYTES ((uint64_t)1 << 32)
 #define RACE_CLOCK_BYTES ((uint64_t)1 << 34)
 
@@ -60,8 +60,7 @@ typedef struct {
 
 enum { RACE_SLOTS = 4, RACE_LOCKED = 0x80 };
 
-// race_cell is what the last atomic writes to a 4-byte word, or to the 8-byte word that
-// begins with it, have released.
+// race_cell is what the last atomic writes to a word have released, by the word's first byte.
 typedef struct {
   uint8_t lock, owner;      // owner is the writer's device
   uint16_t history;         // its number, or 0
@@ -83,7 +82,15 @@ typedef struct {
   race_past writes[RACE_WRITES];
 } race_history;
 
-// race_region is memory with shadow: granules of 4 slots, then a cell for each 4 bytes.
+// The shadow of a page is granules of 4 slots, then cells: those of words of 4 and 8 bytes together, as
+// others are rarely accessed, so that they take address space only.
+enum {
+  RACE_PAGE = 4096,
+  RACE_SLOT_BYTES = RACE_PAGE / 8 * RACE_SLOTS * (int)sizeof(race_slot),
+  RACE_PAGE_SHADOW = RACE_SLOT_BYTES + RACE_PAGE * (int)sizeof(race_cell),
+};
+
+// race_region is memory with shadow.
 typedef struct {
   uint64_t file[2];  // device and inode of the memory's file, or zeros if only this process has it
   uint64_t size;     // bytes
@@ -113,7 +120,7 @@ typedef struct {
   uint32_t thread;
   race_place place;
   race_site sync;
-  uint32_t flags;
+  uint32_t flags, mask;
 } race_side;
 
 // race_report is a pair of accesses that nothing orders.

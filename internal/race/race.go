@@ -100,7 +100,7 @@ func begin(arena *os.File, memory uint64) error {
 	}
 	engine := C.race_start(C.int(arena.Fd()), C.uint64_t(memory))
 	if engine == nil {
-		return errors.New("no address space for the race finder, which needs 1.3 TiB of it; raise the limit (ulimit -v unlimited)")
+		return errors.New("no address space for the race finder, which needs 2.5 TiB of it; raise the limit (ulimit -v unlimited)")
 	}
 	a := C.race_current()
 	if a.version != C.RACE_VERSION {

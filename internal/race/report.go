@@ -44,6 +44,7 @@ type Access struct {
 	of     bool   // a thread of a kernel
 	stream uint32 // its number
 	launch uint32 // in the stream
+	mask   uint32 // bytes of a word of 8
 }
 
 // Race is a pair of accesses that nothing orders.
@@ -144,7 +145,7 @@ func (r *reader) access(s *C.race_side) Access {
 	a := Access{
 		Kernel: r.text(s.instance.name), Where: r.text(s.instance.where), Place: r.place(uint32(s.place)),
 		Write: s.flags&C.RACE_WRITE != 0, Atomic: s.flags&C.RACE_ATOMIC != 0, of: s.instance.grid[0] != 0,
-		stream: uint32(s.instance.stream), launch: uint32(s.instance.launch),
+		stream: uint32(s.instance.stream), launch: uint32(s.instance.launch), mask: uint32(s.mask),
 	}
 	if a.of {
 		a.Block = split(uint32(s.instance.block), s.instance.grid)
@@ -187,9 +188,6 @@ func (r *reader) code(module uint32) *code {
 	return c
 }
 
-// shadowBytes are the bytes that a byte takes of the finder's memory.
-const shadowBytes = C.RACE_SLOTS*C.sizeof_race_slot/8 + C.sizeof_race_cell/4
-
 func (r *reader) lost() []string {
 	var lost []string
 	for _, l := range []struct {
@@ -197,7 +195,7 @@ func (r *reader) lost() []string {
 		text string
 	}{
 		{C.RACE_LOST_MEMORY, "the finder has used all the memory that it may take (14 bytes for each byte that the program accessed; half of what is free, unless -memory of mscclgo race says otherwise), and watched nothing from then on; give it more, or use smaller buffers"},
-		{C.RACE_LOST_REGION, fmt.Sprintf("more memory was allocated at one time than the finder has address space or numbers for (%d GiB, or %d allocations, of all ranks together), and some of it was not watched; use smaller or fewer buffers", (C.RACE_ARENA_BYTES-C.RACE_SHADOW_START)/shadowBytes>>30, C.RACE_REGIONS)},
+		{C.RACE_LOST_REGION, fmt.Sprintf("more memory was allocated at one time than the finder has address space or numbers for (%d GiB, or %d allocations, of all ranks together), and some of it was not watched; use smaller or fewer buffers", (C.RACE_ARENA_BYTES-C.RACE_SHADOW_START)/(C.RACE_PAGE_SHADOW/C.RACE_PAGE)>>30, C.RACE_REGIONS)},
 		{C.RACE_LOST_LAUNCHES, "there were more blocks, launches or streams than can be told apart, so that later ones are not watched well"},
 		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all reported", C.RACE_REPORTS)},
 		{C.RACE_LOST_CODE, "a module was compiled beforehand and not for the race finder, so that its kernels are not watched"},
@@ -264,6 +262,8 @@ func (r Race) String() string {
 func (r Race) Order() string {
 	a, b := r.First, r.Second
 	switch {
+	case a.Atomic && b.Atomic && a.mask != b.mask:
+		return "what would make them atomic for each other: the same bytes in both, by one size of loads and stores"
 	case a.Atomic && b.Atomic:
 		return "what would make them atomic for each other: system scope of both (atomicAdd_system, Scope::System)"
 	case a.of && b.of && a.stream == b.stream && a.launch != b.launch:

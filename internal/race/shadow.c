@@ -10,13 +10,10 @@
 #include "memo.h"
 #include "weak.h"
 
-enum { PAGE = 4096, PRIVATE = 1, PINNED = 2, WEIGHED = 1 << 18 };
+enum { PAGE = RACE_PAGE, PRIVATE = 1, PINNED = 2, WEIGHED = 1 << 18 };
 
-// Entries of the engine's table are the address of a page's slots with these flags. The
-// cells of a region lie behind all its slots, at a distance that the first page's entry
-// does not tell; so each page has both: 512 granules of slots, then 1024 cells. Above the address
-// is where the memory ends in the page, if it does.
-enum { SLOT_BYTES = PAGE / 8 * RACE_SLOTS * (int)sizeof(race_slot) };
+// Entries of the engine's table are the address of a page's shadow with these flags. Above the address is
+// where the memory ends in the page, if it does.
 
 static uint64_t shadow_of(const void* at) { return race_functions.table[(uintptr_t)at / PAGE]; }
 
@@ -24,7 +21,8 @@ race_cell* shadow_cell(const void* at, int* pinned) {
   const uint64_t e = shadow_of(at);
   if (!e) return NULL;
   *pinned = (e & PINNED) != 0;
-  return (race_cell*)(race_page(e) + SLOT_BYTES) + (uintptr_t)at % PAGE / 4;
+  const uintptr_t byte = (uintptr_t)at % PAGE;
+  return (race_cell*)(race_page(e) + RACE_SLOT_BYTES) + byte % 4 * (PAGE / 4) + byte / 4;
 }
 
 uintptr_t shadow_key(const void* at) {
@@ -55,9 +53,10 @@ static int ordered(const race_thread* t, const race_slot* s, uint32_t flags) {
          (clock_has(t->seen[0], s->actor, s->clock) || clock_has(t->seen[1], s->actor, s->clock));
 }
 
-// atomically reports whether two accesses are atomic for each other.
-static int atomically(const race_thread* t, uint32_t flags, const race_slot* s, uint32_t theirs) {
-  if (!(flags & theirs & RACE_ATOMIC)) return 0;
+// atomically reports whether two accesses are atomic for each other: of the same bytes (PTX: moral strength).
+static int atomically(const race_thread* t, uint8_t mask, uint32_t flags, const race_slot* s,
+                      uint32_t theirs) {
+  if (!(flags & theirs & RACE_ATOMIC) || mask != s->mask) return 0;
   return (flags & theirs & RACE_SYSTEM) ||
          race->instance[t->actor >> 10].where == race->instance[s->actor >> 10].where;
 }
@@ -68,17 +67,17 @@ static void describe(race_side* side, const race_slot* s) {
   side->place = s->place;
   side->sync = race->site[s->site];
   side->flags = s->flags;
+  side->mask = s->mask;
 }
 
 // locate finds the region of a page's shadow.
 static uint32_t locate(uint64_t entry, uint64_t* page) {
   const uint64_t shadow = (uint64_t)(race_page(entry) - (char*)race);
-  const uint64_t each = SLOT_BYTES + PAGE / 4 * sizeof(race_cell);
   const uint32_t count = __atomic_load_n(&race->regions, __ATOMIC_ACQUIRE);
   for (uint32_t i = 0; i < count; i++) {
     const race_region* r = &race->region[i];
-    if (shadow < r->shadow || shadow >= r->shadow + r->size / PAGE * each) continue;
-    *page = (shadow - r->shadow) / each;
+    if (shadow < r->shadow || shadow >= r->shadow + r->size / PAGE * RACE_PAGE_SHADOW) continue;
+    *page = (shadow - r->shadow) / RACE_PAGE_SHADOW;
     return i;
   }
   return RACE_REGIONS;
@@ -175,7 +174,7 @@ static void granule(race_thread* t, race_slot* slots, const void* at, int privat
     }
     if (!(s->mask & mask)) continue;
     const uint8_t theirs = i == 0 ? zero : s->flags;
-    const int atomic = atomically(t, flags, s, theirs);
+    const int atomic = atomically(t, mask, flags, s, theirs);
     const int conflict = ((theirs | flags) & RACE_WRITE) && !atomic;
     const int before = ordered(t, s, flags);
     if (conflict && !before) {
@@ -184,8 +183,7 @@ static void granule(race_thread* t, race_slot* slots, const void* at, int privat
     }
     // An atomic operation comes behind the earlier ones on its word in the order of that word, and so
     // does what is ordered behind it.
-    const int coherent = s->mask == mask && atomic;
-    if ((s->mask & ~mask) == 0 && (before || coherent || s->actor == t->actor) &&
+    if ((s->mask & ~mask) == 0 && (before || atomic || s->actor == t->actor) &&
         ((flags & RACE_WRITE) || !(theirs & RACE_WRITE))) {
       if (superseded < 0) {
         superseded = i;

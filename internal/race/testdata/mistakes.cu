@@ -328,6 +328,64 @@ KERNEL(volatileShared) {
   }
 }
 
+// Each warp has a flag of one byte, and one of them is not waited for.
+KERNEL(flagsOfBytes) {
+  __shared__ alignas(8) volatile bool told[4];  // not in a granule of the data
+  __shared__ alignas(8) uint32_t data[4];
+  if (threadIdx.x < 4) told[threadIdx.x] = false;
+  __syncthreads();
+  const uint32_t warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 != 0) return;
+  for (uint32_t i = warp; i < 4; i += 2) {
+    data[i] = 1;  // flagsOfBytes
+    __threadfence_block();
+    told[i] = true;
+  }
+  for (uint32_t i = 0; i < (mended ? 4u : 3u); ++i)
+    while (!told[i]) {
+    }
+  __threadfence_block();
+  if (warp == 0) m.mine()[0] = data[0] + data[1] + data[2] + data[3];  // flagsOfBytes
+}
+
+// Two peers have flags of two bytes each, and one of them is not waited for.
+KERNEL(flagsOfShorts) {
+  volatile uint16_t* told = reinterpret_cast<volatile uint16_t*>(m.flag(0));
+  if (threadIdx.x != 0) return;
+  if (m.group.rank != 0) {
+    m.words(0)[m.group.rank] = 7;  // flagsOfShorts
+    __threadfence_system();
+    told[m.group.rank] = 1;
+  } else {
+    for (uint32_t peer = mended ? 1 : 2; peer < 3; ++peer)
+      while (told[peer] == 0) {
+      }
+    __threadfence_system();
+    m.mine()[512] = m.mine()[1] + m.mine()[2];  // flagsOfShorts
+  }
+}
+
+// Flags are stored as bytes and polled as one word, so that the load is atomic for none of the stores.
+KERNEL(mixedSizes) {
+  volatile uint8_t* told = reinterpret_cast<volatile uint8_t*>(m.flag(1));
+  if (m.group.rank == 0 && threadIdx.x < 8) {
+    m.words(1)[threadIdx.x] = 7;  // mixedSizes's
+    __threadfence_system();
+    told[threadIdx.x] = 1;  // mixedSizes
+  } else if (m.group.rank == 1 && threadIdx.x == 0) {
+    if (mended) {
+      for (uint32_t i = 0; i < 8; ++i)
+        while (told[i] == 0) {
+        }
+    } else {
+      while (*reinterpret_cast<volatile uint64_t*>(told) != 0x0101010101010101) {  // mixedSizes
+      }
+    }
+    __threadfence_system();
+    for (uint32_t i = 0; i < 8; ++i) m.mine()[512 + i] = m.mine()[i] + 1;  // mixedSizes's
+  }
+}
+
 // Every thread has a fence before the block meets, and the one that signals has none behind. For a
 // reader that acquires, without a fence that is sequentially consistent too, its fence does not order
 // what the others wrote.
