@@ -73,6 +73,7 @@ int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time);
 // has a cell that a host has changed stand for what hosts know; sync_observe is a load's part, and
 // sync_offer a store's.
 uint64_t sync_atomic(race_thread*, race_cell*, const mscclgo_emu_atomic*, int pinned, const void* code);
+void sync_tell(race_cell*, uint32_t clock);
 void sync_refresh(race_cell*, uint64_t value);
 void sync_observe(race_thread*, const race_cell*, const mscclgo_emu_atomic*, const void* code);
 void sync_offer(race_thread*, race_cell*, const mscclgo_emu_atomic*, int pinned, const void* code);

@@ -81,9 +81,7 @@ void race_store(const race_launch* l, uint64_t at, uint64_t value, uint32_t plac
   sync_refresh(c, race_word_at((void*)(uintptr_t)at, sizeof(value)));
   // Here too, so that a kernel sees the value together with what it releases.
   __atomic_store_n((uint64_t*)(uintptr_t)at, value, __ATOMIC_SEQ_CST);
-  c->system = c->device = l->base;
-  c->fenced[0] = c->fenced[1] = 0;
-  c->owner = 0;
+  sync_tell(c, l->base);
   c->value = race_digest(value);
   history_write(c, sizeof(value), value, t.actor, t.time);
   race_unlock(&c->lock);
@@ -100,9 +98,8 @@ int race_update(race_launch* l, uint32_t what, uint64_t at, uint64_t value, uint
   uint64_t wrote = 0;
   *old = race_operate(&w, &wrote, &writes);
   sync_refresh(c, *old);
-  if (what == MSCCLGO_EMU_EXCHANGE) race_publish(&l->end, c->system);
-  c->system = c->device = clock_join(c->system, l->base);  // a release sequence goes on
-  c->owner = 0;
+  if (what == MSCCLGO_EMU_EXCHANGE) race_publish(&l->end, c->told[0]);
+  sync_tell(c, clock_join(c->told[0], l->base));  // a release sequence goes on
   c->value = race_digest(wrote);
   history_write(c, sizeof(value), wrote, t.actor, t.time);
   race_unlock(&c->lock);
@@ -128,7 +125,7 @@ void race_await(race_launch* l, uint64_t at, uint64_t value, int equal) {
   const race_thread t = {.actor = ~0u, .known = l->base};
   history_expect(c, sizeof(value), now_at(c, at));
   const race_cell* found = history_found(&t, c, value, equal);
-  race_publish(&l->end, (found ? found : c)->system);
+  race_publish(&l->end, (found ? found : c)->told[0]);
   race_unlock(&c->lock);
 }
 
@@ -185,7 +182,7 @@ race_asked race_who_asks(const void* entry) {
   if (!c) return (race_asked){0, 0};
   const uint64_t value = __atomic_load_n(last, __ATOMIC_SEQ_CST);
   const int known = c->value == race_digest(value) && found >> 32 == number;
-  const race_asked asked = {known ? (race_place)found : 0, c->system};
+  const race_asked asked = {known ? (race_place)found : 0, c->told[0]};
   race_unlock(&c->lock);
   return asked;
 }

@@ -8,7 +8,7 @@
 
 // Numbers of the arena. Memory that is never touched costs nothing.
 enum {
-  RACE_VERSION = 6,
+  RACE_VERSION = 7,
   RACE_INSTANCES = 1 << 22,  // blocks of launches, and operations of streams and hosts
   RACE_STREAMS = 1 << 14,
   RACE_LAUNCHES = 1 << 22,  // of a stream
@@ -36,7 +36,9 @@ enum {
   RACE_READ = 0,
   RACE_WRITE = 1,
   RACE_ATOMIC = 2,
-  RACE_SYSTEM = 4,  // of an atomic one: for all devices, and not for the thread's own alone
+  RACE_SYSTEM = 4,     // of an atomic one: for all devices, and not for the thread's own alone
+  RACE_BLOCK = 8,      // of an atomic one: for the thread's block alone
+  RACE_CONSTANT = 16,  // of a read: of what nobody writes during the launch
 };
 
 // race_instance is one block of a launch, or one operation.
@@ -62,11 +64,12 @@ enum { RACE_SLOTS = 4, RACE_LOCKED = 0x80 };
 
 // race_cell is what the last atomic writes to a word have released, by the word's first byte.
 typedef struct {
-  uint8_t lock, owner;      // owner is the writer's device
-  uint16_t history;         // its number, or 0
-  uint32_t system, device;  // clocks: for any thread, and for those of the writer's device
-  uint32_t fenced[2];       // the same of sequentially consistent fences before the write
-  uint32_t value;           // a digest of the value
+  uint8_t lock, owner;  // owner is the writer's device
+  uint16_t history;     // its number, or 0
+  uint32_t block;       // the writer's instance, or 0
+  uint32_t told[3];     // clocks: for any thread, for those of the writer's device and of its block
+  uint32_t fenced[3];   // the same of sequentially consistent fences before the write
+  uint32_t value;       // a digest of the value
 } race_cell;
 
 // race_past is one write to a count.

@@ -96,7 +96,7 @@ func (b *bed) launch(s *gpu.Stream, name string, i int) error {
 	}
 	blocks := 1
 	switch name {
-	case "otherBlock", "signalOfTwoBlocks", "getOfOtherBlock":
+	case "otherBlock", "signalOfTwoBlocks", "getOfOtherBlock", "blockFence", "countedByTwoBlocks", "constantRead":
 		blocks = 2
 	case "gridsDiffer":
 		if !b.mended && b.comm.Rank() == 0 {

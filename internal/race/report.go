@@ -33,18 +33,19 @@ func (o Old) Words() string {
 
 // Access is one of the two accesses of a race.
 type Access struct {
-	Kernel string // or what a stream or the host did
-	Where  string // the rank, or the device
-	Block  [3]uint32
-	Thread [3]uint32
-	Place  string // file:line
-	Write  bool
-	Atomic bool
-	Sync   string // the thread's last synchronisation before it, or ""
-	of     bool   // a thread of a kernel
-	stream uint32 // its number
-	launch uint32 // in the stream
-	mask   uint32 // bytes of a word of 8
+	Kernel   string // or what a stream or the host did
+	Where    string // the rank, or the device
+	Block    [3]uint32
+	Thread   [3]uint32
+	Place    string // file:line
+	Write    bool
+	Atomic   bool
+	Constant bool   // a read by __ldg
+	Sync     string // the thread's last synchronisation before it, or ""
+	of       bool   // a thread of a kernel
+	stream   uint32 // its number
+	launch   uint32 // in the stream
+	mask     uint32 // bytes of a word of 8
 }
 
 // Race is a pair of accesses that nothing orders.
@@ -144,7 +145,7 @@ func (r *reader) race(c *C.race_report) Race {
 func (r *reader) access(s *C.race_side) Access {
 	a := Access{
 		Kernel: r.text(s.instance.name), Where: r.text(s.instance.where), Place: r.place(uint32(s.place)),
-		Write: s.flags&C.RACE_WRITE != 0, Atomic: s.flags&C.RACE_ATOMIC != 0, of: s.instance.grid[0] != 0,
+		Write: s.flags&C.RACE_WRITE != 0, Atomic: s.flags&C.RACE_ATOMIC != 0, Constant: s.flags&C.RACE_CONSTANT != 0, of: s.instance.grid[0] != 0,
 		stream: uint32(s.instance.stream), launch: uint32(s.instance.launch), mask: uint32(s.mask),
 	}
 	if a.of {
@@ -194,7 +195,7 @@ func (r *reader) lost() []string {
 		bit  C.uint32_t
 		text string
 	}{
-		{C.RACE_LOST_MEMORY, "the finder has used all the memory that it may take (14 bytes for each byte that the program accessed; half of what is free, unless -memory of mscclgo race says otherwise), and watched nothing from then on; give it more, or use smaller buffers"},
+		{C.RACE_LOST_MEMORY, "the finder has used all the memory that it may take (17 bytes for each byte that the program accessed; half of what is free, unless -memory of mscclgo race says otherwise), and watched nothing from then on; give it more, or use smaller buffers"},
 		{C.RACE_LOST_REGION, fmt.Sprintf("more memory was allocated at one time than the finder has address space or numbers for (%d GiB, or %d allocations, of all ranks together), and some of it was not watched; use smaller or fewer buffers", (C.RACE_ARENA_BYTES-C.RACE_SHADOW_START)/(C.RACE_PAGE_SHADOW/C.RACE_PAGE)>>30, C.RACE_REGIONS)},
 		{C.RACE_LOST_LAUNCHES, "there were more blocks, launches or streams than can be told apart, so that later ones are not watched well"},
 		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all reported", C.RACE_REPORTS)},
@@ -264,6 +265,10 @@ func (r Race) Order() string {
 	switch {
 	case a.Atomic && b.Atomic && a.mask != b.mask:
 		return "what would make them atomic for each other: the same bytes in both, by one size of loads and stores"
+	case a.Atomic && b.Atomic && a.Where == b.Where:
+		return "what would make them atomic for each other: device scope of both (atomicAdd, not atomicAdd_block)"
+	case a.Constant || b.Constant:
+		return "what would have the read get the value: a load that is not __ldg, or a launch of its own behind the write"
 	case a.Atomic && b.Atomic:
 		return "what would make them atomic for each other: system scope of both (atomicAdd_system, Scope::System)"
 	case a.of && b.of && a.stream == b.stream && a.launch != b.launch:

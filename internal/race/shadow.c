@@ -50,13 +50,24 @@ int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time) {
 static int ordered(const race_thread* t, const race_slot* s, uint32_t flags) {
   if (shadow_ordered(t, s->actor, s->clock)) return 1;
   return (flags & RACE_WRITE) &&
-         (clock_has(t->seen[0], s->actor, s->clock) || clock_has(t->seen[1], s->actor, s->clock));
+         (clock_has(t->seen[0], s->actor, s->clock) || clock_has(t->seen[1], s->actor, s->clock) ||
+          clock_has(t->seen[2], s->actor, s->clock));
+}
+
+// constant is ordered for a read of what has to be constant for its launch and a write. A peer's write is
+// before the launch, or not at all: the order that a signal makes is not that of the cache.
+static int constant(const race_thread* t, const race_slot* s, uint32_t flags) {
+  const race_instance *mine = &race->instance[t->actor >> 10], *theirs = &race->instance[s->actor >> 10];
+  if (mine->stream == theirs->stream && mine->launch == theirs->launch) return 0;
+  if ((flags & RACE_CONSTANT) && mine->where != theirs->where) return clock_has(t->base, s->actor, s->clock);
+  return ordered(t, s, flags);
 }
 
 // atomically reports whether two accesses are atomic for each other: of the same bytes (PTX: moral strength).
 static int atomically(const race_thread* t, uint8_t mask, uint32_t flags, const race_slot* s,
                       uint32_t theirs) {
   if (!(flags & theirs & RACE_ATOMIC) || mask != s->mask) return 0;
+  if ((flags | theirs) & RACE_BLOCK) return t->actor >> 10 == s->actor >> 10;
   return (flags & theirs & RACE_SYSTEM) ||
          race->instance[t->actor >> 10].where == race->instance[s->actor >> 10].where;
 }
@@ -176,7 +187,7 @@ static void granule(race_thread* t, race_slot* slots, const void* at, int privat
     const uint8_t theirs = i == 0 ? zero : s->flags;
     const int atomic = atomically(t, mask, flags, s, theirs);
     const int conflict = ((theirs | flags) & RACE_WRITE) && !atomic;
-    const int before = ordered(t, s, flags);
+    const int before = (flags | theirs) & RACE_CONSTANT ? constant(t, s, flags) : ordered(t, s, flags);
     if (conflict && !before) {
       races[racing] = *s;
       races[racing++].flags = theirs;

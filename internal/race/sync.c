@@ -37,77 +37,101 @@ static race_fence now(race_thread* t) {
   return (race_fence){t->known, t->time++, t->block_clock, t->warp_clock, 0};
 }
 
-static uint32_t released(race_thread* t, race_fence* f) {
+// released returns what the thread's last fence of a scope, or of a wider one, has released.
+static uint32_t released(race_thread* t, uint32_t scope) {
+  race_fence* f = &t->fence[scope];
   if (f->clock == 0) return t->base;
-  if (!f->released) f->released = clock_of(t, f);
+  if (!f->released) {
+    const race_fence* wider = scope ? f - 1 : f;
+    f->released = wider->clock == f->clock && wider->released ? wider->released : clock_of(t, f);
+  }
   return f->released;
+}
+
+void sync_tell(race_cell* c, uint32_t clock) {
+  for (int k = 0; k < 3; k++) {
+    c->told[k] = clock;
+    c->fenced[k] = 0;
+  }
+  c->owner = 0;
+  c->block = 0;
 }
 
 void sync_refresh(race_cell* c, uint64_t value) {
   if (c->value == race_digest(value) || c->value == RACE_ANY) return;
   // By a host, of whom we know no more: it may have seen what kernels have told this process's.
-  c->system = c->device = clock_join(__atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE),
-                                     __atomic_load_n(&race_mailbox, __ATOMIC_ACQUIRE));
-  c->fenced[0] = c->fenced[1] = 0;
-  c->owner = 0;
+  sync_tell(c, clock_join(__atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE),
+                          __atomic_load_n(&race_mailbox, __ATOMIC_ACQUIRE)));
   c->value = race_digest(value);
   history_unknown(c, value);
 }
 
+// within returns the narrowest scope that has both a thread and the last writer of a cell. Scopes have
+// numbers from the widest on, and what is told at one is told at all narrower ones.
+static uint32_t within(const race_thread* t, const race_cell* c) {
+  if (c->block && c->block == t->actor >> 10) return MSCCLGO_EMU_BLOCK;
+  return c->owner == (t->device & 0xff) ? MSCCLGO_EMU_DEVICE : MSCCLGO_EMU_SYSTEM;
+}
+
 // What reading a cell tells a thread.
 void sync_observe(race_thread* t, const race_cell* c, const mscclgo_emu_atomic* w, const void* code) {
-  const int mine = c->owner == t->device, far = w->scope == MSCCLGO_EMU_SYSTEM;
-  const uint32_t fenced = mine ? c->fenced[1] : far ? c->fenced[0] : 0;
-  t->seen_fenced[mine] = clock_join(t->seen_fenced[mine], fenced);
-  uint32_t clock = mine ? c->device : far ? c->system : 0;
+  const uint32_t both = within(t, c);
+  uint32_t clock = both >= w->scope ? c->told[both] : 0;
+  if (both >= w->scope) t->seen_fenced[both] = clock_join(t->seen_fenced[both], c->fenced[both]);
   // A load and an acquiring one of the same word acquire together (PTX: acquire patterns).
-  uint32_t* before = mine ? &t->loaded.device : &t->loaded.system;
   if (t->loaded.at != w->at) t->loaded = (race_word){.at = w->at};
   if (w->order & MSCCLGO_EMU_ACQUIRE) {
-    clock = clock_join(clock, clock_join(t->loaded.device, far ? t->loaded.system : 0));
+    for (uint32_t k = w->scope; k < 3; k++) clock = clock_join(clock, t->loaded.told[k]);
     t->known = clock_join(t->known, clock);
     synced(t, code, "acquire");
     return;
   }
-  *before = clock_join(*before, clock);
+  t->loaded.told[both] = clock_join(t->loaded.told[both], clock);
   for (int i = 0; i < 4; i++)
     if (t->latest[i] == clock) return;
   t->latest[t->turn++ % 4] = clock;
-  t->seen[mine] = clock_join(t->seen[mine], clock);
+  t->seen[both] = clock_join(t->seen[both], clock);
 }
 
-// What writing a cell tells those who read it. A write of device scope tells other devices nothing,
+static const char* const released_at[] = {"release at system scope", "release at device scope",
+                                          "release at block scope"};
+
+// What writing a cell tells those who read it. A write of a scope tells nothing to those outside of it,
 // whatever fence is before it (PTX: moral strength).
 void sync_offer(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int pinned, const void* code) {
-  const int far = w->scope == MSCCLGO_EMU_SYSTEM, update = w->what != MSCCLGO_EMU_STORE;
-  uint32_t device = released(t, &t->fence[1]), system = far ? released(t, &t->fence[0]) : t->base;
+  const int update = w->what != MSCCLGO_EMU_STORE;
+  uint32_t told[3] = {t->base, t->base, t->base};
   if (w->order & MSCCLGO_EMU_RELEASE) {
     const race_fence f = now(t);
-    device = clock_of(t, &f);
-    if (far) system = device;
-    t->released = (race_word){.at = w->at, .device = device, .system = system};
-    synced(t, code, far ? "release at system scope" : "release at device scope");
-  } else if (t->released.at == w->at) {  // a release pattern, by a store behind one that releases
-    device = clock_join(device, t->released.device);
-    if (far) system = clock_join(system, t->released.system);
+    const uint32_t clock = clock_of(t, &f);
+    for (uint32_t k = w->scope; k < 3; k++) told[k] = clock;
+    t->released = (race_word){.at = w->at, .told = {told[0], told[1], told[2]}};
+    synced(t, code, released_at[w->scope]);
+  } else {
+    for (uint32_t k = w->scope; k < 3; k++) {
+      told[k] = released(t, k);
+      // A release pattern, by a store behind one that releases.
+      if (t->released.at == w->at) told[k] = clock_join(told[k], t->released.told[k]);
+    }
   }
-  if (update) {  // a release sequence goes on
-    device = clock_join(c->owner == t->device ? c->device : c->system, device);
-    if (far) system = clock_join(c->system, system);
+  const uint32_t both = within(t, c);
+  for (uint32_t k = 0; k < 3; k++) {
+    const int inside = k >= w->scope;
+    // With an update, a release sequence goes on.
+    if (update && inside) told[k] = clock_join(c->told[k < both ? k : both], told[k]);
+    c->fenced[k] = clock_join(update ? c->fenced[k] : 0, inside ? t->fenced[k] : 0);
   }
-  for (int k = 0; k < 2; k++)
-    c->fenced[k] = clock_join(update ? c->fenced[k] : 0, k == 1 || far ? t->fenced[k] : 0);
-  c->device = device;
-  c->system = system;
+  memcpy(c->told, told, sizeof(told));
   c->owner = t->device & 0xff;
-  if (pinned) race_publish(&race_mailbox, system);
+  c->block = t->actor >> 10;
+  if (pinned) race_publish(&race_mailbox, told[0]);
 }
 
 // will_release returns what a write of the thread will tell everyone, apart from what the word's readers
 // know already.
 static uint32_t will_release(race_thread* t, const mscclgo_emu_atomic* w) {
   if (w->scope != MSCCLGO_EMU_SYSTEM) return t->base;
-  if (!(w->order & MSCCLGO_EMU_RELEASE)) return released(t, &t->fence[0]);
+  if (!(w->order & MSCCLGO_EMU_RELEASE)) return released(t, MSCCLGO_EMU_SYSTEM);
   const race_fence f = {t->known, t->time, t->block_clock, t->warp_clock, 0};
   return clock_of(t, &f);
 }
@@ -164,7 +188,8 @@ void race_access(race_thread* t, const void* at, uint64_t size, uint32_t how, co
   if ((how & MSCCLGO_EMU_VOLATILE) && word) {
     relaxed(t, at, size, how, code);
   } else {
-    shadow_access(t, at, size, how & MSCCLGO_EMU_WRITE ? RACE_WRITE : RACE_READ, race_place_of(t, code));
+    const uint32_t reads = how & MSCCLGO_EMU_CONSTANT ? RACE_CONSTANT : RACE_READ;
+    shadow_access(t, at, size, how & MSCCLGO_EMU_WRITE ? RACE_WRITE : reads, race_place_of(t, code));
   }
 }
 
@@ -174,9 +199,9 @@ uint64_t race_atomic(race_thread* t, const mscclgo_emu_atomic* w, const void* co
   uint64_t wrote = 0;
   race_cell* c = shadow_cell(w->at, &pinned);
   if (!c) return race_operate(w, &wrote, &writes);
-  const uint32_t scope = w->scope == MSCCLGO_EMU_SYSTEM ? RACE_SYSTEM : 0;
+  static const uint32_t scopes[] = {RACE_SYSTEM, 0, RACE_BLOCK};
   const uint32_t may_write = w->what != MSCCLGO_EMU_LOAD ? RACE_WRITE : RACE_READ;
-  shadow_access(t, w->at, w->size, RACE_ATOMIC | scope | may_write, race_place_of(t, code));
+  shadow_access(t, w->at, w->size, RACE_ATOMIC | scopes[w->scope] | may_write, race_place_of(t, code));
   if (pinned && w->what == MSCCLGO_EMU_STORE)
     race_pushed(w->at, race_place_of(t, code));  // before it is seen
   return sync_atomic(t, c, w, pinned, code);
@@ -214,26 +239,19 @@ uint64_t sync_atomic(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, 
 // after all that was known there (PTX: Fence-SC order), whichever thread of the block made the store.
 void race_fences(race_thread* t, uint32_t order, uint32_t scope, const void* code) {
   settle(t);
-  const int far = scope == MSCCLGO_EMU_SYSTEM;
+  static const char* const fence_at[] = {"fence at system scope", "fence at device scope",
+                                         "fence at block scope"};
   const int consistent = (order & MSCCLGO_EMU_ACQUIRE) && (order & MSCCLGO_EMU_RELEASE);
-  if (order & MSCCLGO_EMU_ACQUIRE) {
-    t->known = clock_join(t->known, t->seen[1]);
-    if (far) t->known = clock_join(t->known, t->seen[0]);
-  }
-  if (consistent) {
-    t->known = clock_join(t->known, t->seen_fenced[1]);
-    if (far) t->known = clock_join(t->known, t->seen_fenced[0]);
+  for (uint32_t k = scope; k < 3; k++) {
+    if (order & MSCCLGO_EMU_ACQUIRE) t->known = clock_join(t->known, t->seen[k]);
+    if (consistent) t->known = clock_join(t->known, t->seen_fenced[k]);
   }
   if (order & MSCCLGO_EMU_RELEASE) {
-    t->fence[1] = now(t);
-    if (far) t->fence[0] = t->fence[1];
+    const race_fence f = now(t);
+    for (uint32_t k = scope; k < 3; k++) t->fence[k] = f;
   }
-  if (consistent) {
-    const uint32_t clock = clock_of(t, &t->fence[1]);
-    t->fenced[1] = clock_join(t->fenced[1], clock);
-    if (far) t->fenced[0] = clock_join(t->fenced[0], clock);
-  }
-  if (order) synced(t, code, far ? "fence at system scope" : "fence at device scope");
+  for (uint32_t k = scope; consistent && k < 3; k++) t->fenced[k] = clock_join(t->fenced[k], released(t, k));
+  if (order) synced(t, code, fence_at[scope]);
 }
 
 // meet joins what the threads of a mask know. Those that have ended do not take part: nothing orders what
@@ -248,7 +266,7 @@ static void meet(race_thread* threads, uint32_t count, uint32_t mask, int warp, 
     if (t->time > all.time) all.time = t->time;
     if (t->block_clock > all.block_clock) all.block_clock = t->block_clock;
     if (t->known != all.known) all.known = clock_join(all.known, t->known);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
       if (t->seen[k] != all.seen[k]) all.seen[k] = clock_join(all.seen[k], t->seen[k]);
       if (t->fenced[k] != all.fenced[k]) all.fenced[k] = clock_join(all.fenced[k], t->fenced[k]);
       if (t->seen_fenced[k] != all.seen_fenced[k])
@@ -306,6 +324,6 @@ void race_ended(race_thread* t, race_launch* l) {
   settle(t);
   t->ended = 1;
   if (t->known != l->base) race_publish(&l->end, t->known);
-  for (int k = 0; k < 2; k++)
+  for (int k = 0; k < 3; k++)
     if (t->seen[k]) race_publish(&l->end, t->seen[k]);
 }

@@ -28,6 +28,7 @@ enum {
   SWAPPED = 3,  // words that one load of up to LOAD_BYTES takes
   LOAD_BYTES = 16,
   DEVICES = 256,
+  BLOCKS = 256,
   WEIGHED = 1 << 18,
 };
 
@@ -77,7 +78,8 @@ static struct {
   uint64_t size;
   race_cell* cell;
 
-  uint32_t fences[DEVICES], fences_of_all;  // clocks: of sequentially consistent fences
+  // Clocks of sequentially consistent fences: of all, of a device's, and of a block's.
+  uint32_t fences_of_all, fences[DEVICES], fences_of_block[BLOCKS];
 } w = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uint64_t spread(uint8_t mask) {
@@ -309,13 +311,12 @@ static void weak_write(race_thread* t, const void* at, uint64_t size, const void
 
 // consistent has a thread know what all before it did that met with such a fence or operation.
 static void consistent(race_thread* t, uint32_t scope) {
-  uint32_t* near = &w.fences[t->device % DEVICES];
-  t->known = clock_join(t->known, *near);
-  if (scope == MSCCLGO_EMU_SYSTEM) t->known = clock_join(t->known, w.fences_of_all);
+  uint32_t* const of[] = {&w.fences_of_all, &w.fences[t->device % DEVICES],
+                          &w.fences_of_block[(t->actor >> 10) % BLOCKS]};
+  for (uint32_t k = scope; k < 3; k++) t->known = clock_join(t->known, *of[k]);
   const race_fence f = {t->known, t->time++, t->block_clock, t->warp_clock, 0};
   const uint32_t now = clock_of(t, &f);
-  *near = clock_join(*near, now);
-  if (scope == MSCCLGO_EMU_SYSTEM) w.fences_of_all = clock_join(w.fences_of_all, now);
+  for (uint32_t k = scope; k < 3; k++) *of[k] = clock_join(*of[k], now);
 }
 
 static int is_consistent(uint32_t order) {
@@ -409,5 +410,6 @@ void weak_stop(void) {
   w.written = w.written_end = 0;
   w.cell = NULL;
   memset(w.fences, 0, sizeof(w.fences));
+  memset(w.fences_of_block, 0, sizeof(w.fences_of_block));
   w.fences_of_all = 0;
 }

@@ -406,6 +406,48 @@ KERNEL(fenceBeforeBarrier) {
   }
 }
 
+// The fence before a flag is the block's own, and another block reads.
+KERNEL(blockFence) {
+  volatile uint32_t* flag = m.flag(m.group.rank);
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x == 0) {
+    m.mine()[0] = 7;  // blockFence
+    if (mended) __threadfence();
+    if (!mended) __threadfence_block();
+    *flag = 1;
+  } else {
+    while (*flag == 0) {
+    }
+    __threadfence();
+    m.mine()[512] = m.mine()[0] + 1;  // blockFence
+  }
+}
+
+// Two blocks count in one word, by additions that are atomic in each block alone.
+KERNEL(countedByTwoBlocks) {
+  if (mended) atomicAdd(m.mine(), 1u);
+  if (!mended) atomicAdd_block(m.mine(), 1u);  // countedByTwoBlocks countedByTwoBlocks
+  __shared__ uint32_t count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  atomicAdd_block(&count, 1u);
+}
+
+// What another block of the launch writes is read by way of the cache for constants.
+KERNEL(constantRead) {
+  if (threadIdx.x != 0) return;
+  uint32_t* flag = m.flag(m.group.rank);
+  if (blockIdx.x == 0) {
+    m.mine()[0] = 7;  // constantRead
+    store<Scope::Device, Order::Release>(flag, 1);
+  } else {
+    while (load<Scope::Device, Order::Acquire>(flag) == 0) {
+    }
+    const uint32_t value = mended ? m.mine()[0] : __ldg(m.mine());  // constantRead
+    m.mine()[512] = value + __ldg(m.mine() + 1);
+  }
+}
+
 // Threads write and end, while others take the next barrier for one behind that.
 KERNEL(endedBeforeBarrier) {
   __shared__ uint32_t data[64];

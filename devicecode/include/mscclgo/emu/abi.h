@@ -104,7 +104,7 @@ typedef struct mscclgo_emu_wait {
 // and operations on words. A fence or operation with both orders is sequentially consistent. A load
 // of the newest gets that where it could get an older value: hardware promises it, and PTX does not.
 enum { MSCCLGO_EMU_ACQUIRE = 1, MSCCLGO_EMU_RELEASE = 2, MSCCLGO_EMU_NEWEST = 4 };
-enum { MSCCLGO_EMU_SYSTEM, MSCCLGO_EMU_DEVICE };
+enum { MSCCLGO_EMU_SYSTEM, MSCCLGO_EMU_DEVICE, MSCCLGO_EMU_BLOCK };
 enum {
   MSCCLGO_EMU_LOAD,
   MSCCLGO_EMU_STORE,
@@ -113,8 +113,9 @@ enum {
   MSCCLGO_EMU_FETCH_ADD
 };
 
-// How memory is accessed, else than by atomic operations.
-enum { MSCCLGO_EMU_WRITE = 1, MSCCLGO_EMU_VOLATILE = 2 };
+// How memory is accessed, else than by atomic operations. What a constant read reads is not written during
+// the launch.
+enum { MSCCLGO_EMU_WRITE = 1, MSCCLGO_EMU_VOLATILE = 2, MSCCLGO_EMU_CONSTANT = 4 };
 
 typedef struct mscclgo_emu_atomic {
   void* at;
@@ -145,8 +146,8 @@ typedef struct mscclgo_emu_runtime {
   // return address `code` is of, unless that is null. It does not return.
   void (*fail)(mscclgo_emu_thread*, const char* text, const void* code);
   // The rest is for the race finder and the explorer; code is where the thread makes the access.
-  // accessed tells of an access to watched memory, and precedes it. how is of MSCCLGO_EMU_WRITE and
-  // MSCCLGO_EMU_VOLATILE.
+  // accessed tells of an access to watched memory, and precedes it. how is of MSCCLGO_EMU_WRITE and so
+  // on.
   void (*accessed)(mscclgo_emu_thread*, const void* at, uint64_t size, uint32_t how, const void* code);
   // atomic does an operation on a word, and returns what it was.
   uint64_t (*atomic)(mscclgo_emu_thread*, const mscclgo_emu_atomic*, const void* code);

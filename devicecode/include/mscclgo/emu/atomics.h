@@ -58,7 +58,7 @@ __forceinline__ T atomicUpdate(T* address, F change) {
 #define MSCCLGO_EMU_ATOMIC(name, T, result)                           \
   MSCCLGO_EMU_ATOMIC_OF(name, T, result, MSCCLGO_EMU_DEVICE)          \
   MSCCLGO_EMU_ATOMIC_OF(name##_system, T, result, MSCCLGO_EMU_SYSTEM) \
-  inline T name##_block(T* address, T value) { return name(address, value); }
+  MSCCLGO_EMU_ATOMIC_OF(name##_block, T, result, MSCCLGO_EMU_BLOCK)
 
 #define MSCCLGO_EMU_ATOMIC_INTEGER(T)                         \
   MSCCLGO_EMU_ATOMIC(atomicExch, T, value)                    \
@@ -99,7 +99,7 @@ MSCCLGO_EMU_ATOMIC(atomicDec, unsigned int, old == 0 || old > value ? value : ol
 #define MSCCLGO_EMU_ATOMIC_CAS(T)                                    \
   MSCCLGO_EMU_ATOMIC_CAS_OF(atomicCAS, T, MSCCLGO_EMU_DEVICE)        \
   MSCCLGO_EMU_ATOMIC_CAS_OF(atomicCAS_system, T, MSCCLGO_EMU_SYSTEM) \
-  inline T atomicCAS_block(T* address, T compare, T value) { return atomicCAS(address, compare, value); }
+  MSCCLGO_EMU_ATOMIC_CAS_OF(atomicCAS_block, T, MSCCLGO_EMU_BLOCK)
 
 MSCCLGO_EMU_ATOMIC_CAS(int)
 MSCCLGO_EMU_ATOMIC_CAS(unsigned int)
@@ -113,7 +113,7 @@ MSCCLGO_EMU_ATOMIC_CAS(unsigned short)
 // to be kept from moving accesses.
 inline void __threadfence_block() {
 #if defined(MSCCLGO_EMU_RACE)
-  ::mscclgo::emu::fence<MSCCLGO_EMU_ACQUIRE | MSCCLGO_EMU_RELEASE, MSCCLGO_EMU_DEVICE>();
+  ::mscclgo::emu::fence<MSCCLGO_EMU_ACQUIRE | MSCCLGO_EMU_RELEASE, MSCCLGO_EMU_BLOCK>();
 #else
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
 #endif

@@ -198,7 +198,16 @@ inline double max(double a, float b) { return max(a, static_cast<double>(b)); }
   void name(T* address, T value) { \
     *address = value;              \
   }
+#if defined(MSCCLGO_EMU_RACE)
+// It may come from a cache that no write of the launch reaches.
+template <class T>
+__attribute__((no_sanitize("thread"), noinline)) T __ldg(const T* address) {
+  ::mscclgo::emu::raceAccess(address, sizeof(T), MSCCLGO_EMU_CONSTANT, __builtin_return_address(0));
+  return *address;
+}
+#else
 MSCCLGO_EMU_LOAD(__ldg)
+#endif
 MSCCLGO_EMU_LOAD(__ldca)
 MSCCLGO_EMU_LOAD(__ldcs)
 MSCCLGO_EMU_LOAD(__ldlu)
