@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
@@ -24,7 +25,7 @@ func BenchmarkUnprepared(b *testing.B) {
 	}
 	for _, kind := range []collective.Kind{collective.AllReduce, collective.AllGather, collective.ReduceScatter, collective.AllToAll, collective.SendReceive, collective.Broadcast} {
 		for _, size := range sizes {
-			b.Run(fmt.Sprintf("%v/%s", kind, collective.FormatSize(size)), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%v/%s", kind, bytesize.Format(size)), func(b *testing.B) {
 				testgroup.Run(b, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 					prepared, unprepared, err := bothWays(ctx, comm, kind, size)
 					if comm.Rank() == 0 {

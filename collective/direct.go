@@ -71,6 +71,6 @@ func (c *Call) blocks(work, perThread uint64, fit int) int {
 // kernel before it.
 func (r *Runner) grid(c *Call, blocks int) gpu.LaunchConfig {
 	shape := gpu.Blocks(blocks, c.Threads)
-	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
+	shape.Overlap = c.Overlap && r.comm.Internal().Sharers() == 1
 	return shape
 }

@@ -86,7 +86,7 @@ func (t *groupTable) keepsBeside(multiprocessors int, most uint64) uint64 {
 
 // multiprocessors returns how many multiprocessors of its device this rank has.
 func (r *Runner) multiprocessors() int {
-	return r.comm.Device().Info().Multiprocessors / r.comm.Sharers()
+	return r.comm.Device().Info().Multiprocessors / r.comm.Internal().Sharers()
 }
 
 // holds reports whether so many bytes from an address are in this rank's buffer.

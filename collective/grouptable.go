@@ -518,7 +518,7 @@ func (g *groups) launch(r *Runner, t *groupTable, k launchable, most, threads in
 		}
 	}
 	l.kernel, l.shape, l.args = k.kernel, gpu.Blocks(blocks, threads), append([]any{g.handle, g.shared, t.arg}, g.hosts...)
-	l.shape.Overlap = !t.waits && r.comm.Sharers() == 1
+	l.shape.Overlap = !t.waits && r.comm.Internal().Sharers() == 1
 	return l
 }
 

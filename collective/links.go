@@ -161,7 +161,7 @@ func linked(comm *communicator.Communicator, machine *topology.Machine, ids []st
 		}
 		peer, found := machine.GPU(id)
 		links, known := machine.Internal().LinksTo(own, peer)
-		if found && known && links == 0 || !comm.Device().CanUpdate(id) {
+		if found && known && links == 0 || !comm.Device().Internal().CanUpdate(id) {
 			return false
 		}
 	}

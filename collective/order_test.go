@@ -57,7 +57,7 @@ func (c *chain) call(s *gpu.Stream) error {
 // settle waits until no rank has work on a GPU. Where ranks share one, making a graph waits for
 // all that runs there, which may wait for the rank that makes it.
 func (c *chain) settle() error {
-	if !testdev.CUDA() || c.comm.Sharers() == 1 {
+	if !testdev.CUDA() || c.comm.Internal().Sharers() == 1 {
 		return nil
 	}
 	for _, s := range c.streams {

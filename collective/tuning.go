@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 )
 
 //go:embed tuning.txt
@@ -136,7 +137,7 @@ func parseRule(columns []string) (Rule, error) {
 		rule.UpTo = math.MaxUint64
 		return rule, nil
 	}
-	if rule.UpTo, err = ParseSize(columns[3]); err != nil {
+	if rule.UpTo, err = bytesize.Parse(columns[3]); err != nil {
 		return Rule{}, err
 	}
 	return rule, nil
@@ -153,7 +154,7 @@ func (t *Tuning) Write(w io.Writer) error {
 			ranks += fmt.Sprintf("-%d", r.MostRanks)
 		}
 		if r.UpTo != math.MaxUint64 {
-			upTo = FormatSize(r.UpTo)
+			upTo = bytesize.Format(r.UpTo)
 		}
 		within := ""
 		if r.Within != 0 {

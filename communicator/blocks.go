@@ -10,9 +10,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// Sharers returns the number of ranks that use this rank's device, this one included.
-func (c *Communicator) Sharers() int { return c.sharers }
-
 // MaxBlocks returns how many blocks of a kernel whose blocks wait for peers a rank
 // may launch, with the given threads a block and bytes of dynamic shared memory: as
 // many as are resident on the device at once, divided among the ranks that share

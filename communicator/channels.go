@@ -181,14 +181,6 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, all [][]byte) e
 	return nil
 }
 
-// Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.
-func (m *MemoryChannels) Channel(i, rank int) *channel.MemoryChannel {
-	if at, ok := indexOf(m.Ranks, m.sems.perPeer, i, rank); ok {
-		return m.channels[at]
-	}
-	return nil
-}
-
 // indexOf returns the index of channel i to a rank in the Handles of so many channels to each of
 // ranks, and whether there is one.
 func indexOf(ranks []int, perPeer, i, rank int) (int, bool) {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/pipe"
@@ -157,6 +158,22 @@ func (p *Pipes) find(i, rank int, sends bool) *pipe.Pipe {
 		if e.i == i && e.peer == rank && e.sends == sends {
 			return e.pipe
 		}
+	}
+	return nil
+}
+
+// Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.
+func (m *MemoryChannels) Channel(i, rank int) *channel.MemoryChannel {
+	if at, ok := indexOf(m.Ranks, m.sems.perPeer, i, rank); ok {
+		return m.channels[at]
+	}
+	return nil
+}
+
+// Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.
+func (p *PortChannels) Channel(i, rank int) *channel.PortChannel {
+	if at, ok := indexOf(p.Ranks, p.sems.perPeer, i, rank); ok {
+		return p.channels[at]
 	}
 	return nil
 }

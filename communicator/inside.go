@@ -50,6 +50,8 @@ func (c communicatorInside) Operation(ctx context.Context, name string) context.
 
 func (c communicatorInside) OwnError(err error) error { return c.ours(err) }
 
+func (c communicatorInside) Sharers() int { return c.sharers }
+
 func (c communicatorInside) Shared() bool { return c.crowded }
 
 func (c communicatorInside) Beside() bool {

@@ -371,14 +371,6 @@ func (p *PortChannels) unreserve() {
 	clear(p.waits)
 }
 
-// Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.
-func (p *PortChannels) Channel(i, rank int) *channel.PortChannel {
-	if at, ok := indexOf(p.Ranks, p.sems.perPeer, i, rank); ok {
-		return p.channels[at]
-	}
-	return nil
-}
-
 // Set returns the channels for a kernel, which takes a PortChannelSet of
 // <mscclgo/port_channel.cuh> by value and indexes it by peer and channel. It is valid
 // until Close.

@@ -99,10 +99,7 @@ func (d *Device) MemoryInfo() (free, total uint64, err error) {
 // process or not.
 func (d *Device) CanAccess(uuid [16]byte) bool { return d.b.CanAccess(uuid) }
 
-// CanUpdate reports whether kernels of d can make atomic read-modify-writes in memory of
-// the device with this UUID: its own, or over a link that has them, as NVLink does and PCIe
-// mostly does not.
-func (d *Device) CanUpdate(uuid [16]byte) bool { return d.b.CanUpdate(uuid) }
+func (d deviceInside) CanUpdate(uuid [16]byte) bool { return d.b.CanUpdate(uuid) }
 
 func (d deviceInside) PrepareAtomics() error {
 	if err := d.usable("gpu: prepare atomic operations"); err != nil {

@@ -93,8 +93,8 @@ func TestInfo(t *testing.T) {
 	if !d.CanAccess(info.UUID) {
 		t.Error("a device cannot access itself")
 	}
-	if !d.CanUpdate(info.UUID) || d.CanUpdate([16]byte{1}) {
-		t.Errorf("%v: atomics in its own memory %v, in memory of no device %v", d, d.CanUpdate(info.UUID), d.CanUpdate([16]byte{1}))
+	if !d.Internal().CanUpdate(info.UUID) || d.Internal().CanUpdate([16]byte{1}) {
+		t.Errorf("%v: atomics in its own memory %v, in memory of no device %v", d, d.Internal().CanUpdate(info.UUID), d.Internal().CanUpdate([16]byte{1}))
 	}
 	if d.CanAccess([16]byte{1}) {
 		t.Error("a device can access one that is not there")

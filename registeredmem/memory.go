@@ -59,13 +59,14 @@ func (m memoryInside) WordAligned(offset uint64) bool {
 func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }
 
 // CanUpdate reports whether kernels of this rank's device can make atomic
-// read-modify-writes in the memory, which is mapped here: see [gpu.Device.CanUpdate].
+// read-modify-writes in the memory, which is mapped here: in memory of the device itself, or over a
+// link that has them, as NVLink does and PCIe mostly does not.
 func (m *Memory) CanUpdate() bool {
 	if m.Buffer() == nil {
 		return false
 	}
 	// The driver is asked once: ports ask for each atomic operation.
-	m.updatable.Do(func() { m.canUpdate = m.reg.options.Device.CanUpdate(m.about.device) })
+	m.updatable.Do(func() { m.canUpdate = m.reg.options.Device.Internal().CanUpdate(m.about.device) })
 	return m.canUpdate
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/launcher"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -26,10 +27,10 @@ import (
 // sizeFlag is a flag that takes a size, such as 64K.
 type sizeFlag uint64
 
-func (s *sizeFlag) String() string { return collective.FormatSize(uint64(*s)) }
+func (s *sizeFlag) String() string { return bytesize.Format(uint64(*s)) }
 
 func (s *sizeFlag) Set(text string) error {
-	n, err := collective.ParseSize(text)
+	n, err := bytesize.Parse(text)
 	*s = sizeFlag(n)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
@@ -309,7 +310,7 @@ func TestSizeFlag(t *testing.T) {
 		if err := s.Set(text); err != nil || uint64(s) != want {
 			t.Errorf("%q is %d, %v", text, s, err)
 		}
-		if back, err := collective.ParseSize(s.String()); err != nil || back != want {
+		if back, err := bytesize.Parse(s.String()); err != nil || back != want {
 			t.Errorf("%q comes back as %d, %v", s.String(), back, err)
 		}
 	}

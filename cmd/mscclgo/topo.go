@@ -18,6 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/model"
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -245,7 +246,7 @@ func (f *topoFlags) printPredictions(w io.Writer, m *topology.Machine) error {
 					best = i
 				}
 			}
-			row := []string{collective.FormatSize(size)}
+			row := []string{bytesize.Format(size)}
 			for i, p := range all {
 				time := micros(p.Time)
 				if i == best {
@@ -299,7 +300,7 @@ func plotPredictions(w io.Writer, m *topology.Machine) error {
 			Heading: "all-reduce, predicted", Remark: fmt.Sprintf("%d GPUs a host; * not built", len(m.GPUs)), Across: "ranks",
 		}
 		for i, size := range sizes {
-			chart.Labels[i] = fmt.Sprintf("%s: time, ms", collective.FormatSize(size))
+			chart.Labels[i] = fmt.Sprintf("%s: time, ms", bytesize.Format(size))
 		}
 		for _, n := range names {
 			c := bench.Curve{Name: n.name}

@@ -12,15 +12,12 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// DefaultRing is Options.Ring if that is 0, in bytes: 4 MiB.
-const DefaultRing = defaultRing
-
 // Options configure a [Transport].
 type Options struct {
 	// Secret is known to members of the group only, and the same on all ranks.
 	Secret [32]byte
 	// Ring is how many bytes of data are under way at most from a peer to this rank, a
-	// multiple of 4096 from 64 KiB to 1 GiB. 0 means [DefaultRing]. The ring has as much
+	// multiple of 4096 from 64 KiB to 1 GiB. 0 means 4 MiB. The ring has as much
 	// pinned memory and 68 KiB more, once for both ranks, for each connection that a peer
 	// makes to this rank.
 	Ring uint64
@@ -69,7 +66,7 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	case o.Ring != 0 && (o.Ring < minRing || o.Ring > maxRing || o.Ring%4096 != 0):
 		return nil, t.rank.Invalid(op, "Options.Ring is %d; it must be a multiple of 4096 from %d to %d", o.Ring, minRing, maxRing)
 	case o.Ring == 0:
-		t.opts.Ring = DefaultRing
+		t.opts.Ring = defaultRing
 	}
 	if t.server, err = fdpass.Listen(t.key, t.rank.Timeout, t.rank.Log, t.serve); err != nil {
 		return nil, t.rank.Wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)

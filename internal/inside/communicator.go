@@ -29,6 +29,8 @@ type Communicator[C, G, T any] interface {
 	// OwnError marks an error as one whose ranks have this group's numbers. Other groups of this
 	// rank then know so, as they know of errors of its collective calls.
 	OwnError(err error) error
+	// Sharers returns the number of ranks that use this rank's device, this one included.
+	Sharers() int
 	// Shared reports whether several ranks of one process share a GPU, in the group, and Beside
 	// whether such ranks share this rank's.
 	Shared() bool

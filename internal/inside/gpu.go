@@ -191,6 +191,10 @@ type Device[B any] interface {
 	// Errors: ErrInvalid if the handle is not valid or the allocation is smaller,
 	// ErrUnsupported if d cannot map memory by handle.
 	OpenIPC(handle [64]byte, size uint64) (B, error)
+	// CanUpdate reports whether kernels of d can make atomic read-modify-writes in memory of
+	// the device with this UUID: its own, or over a link that has them, as NVLink does and PCIe
+	// mostly does not.
+	CanUpdate(uuid [16]byte) bool
 	// PrepareAtomics loads what Add64 and Exchange64 need on streams of d.
 	// Otherwise the first of them does, which may wait for kernels that run; these must not wait
 	// for it then.

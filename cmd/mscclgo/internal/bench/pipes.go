@@ -9,9 +9,9 @@ import (
 	"slices"
 
 	"github.com/mscclgo/mscclgo/channel"
-	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -109,7 +109,7 @@ func (m *messages) throughPipes(ctx context.Context, blocks int, o communicator.
 	if o.Buffer != nil {
 		name += ", zero copy"
 	} else {
-		name += ", slots of " + collective.FormatSize(m.slot)
+		name += ", slots of " + bytesize.Format(m.slot)
 	}
 	rank := m.comm.Rank()
 	if rank < 2 {

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 )
 
 // Plot draws time and bus bandwidth against size as an SVG file: a row for each
@@ -217,7 +217,7 @@ func rowOf(results []Result, across string, y int) row {
 	place := map[string]string{"in": "in place", "out": "out of place"}[first.Place]
 	r := row{Y: y, Across: across, Heading: fmt.Sprintf("%s, %d ranks, %s, %s", first.Collective, first.Ranks, first.Type, place), Remark: first.Device}
 	if across == acrossBlocks {
-		r.Heading += ", " + collective.FormatSize(first.Bytes)
+		r.Heading += ", " + bytesize.Format(first.Bytes)
 	}
 	if first.Emulated {
 		r.Remark = "emulated: times mean nothing"
@@ -261,7 +261,7 @@ func (p *panel) draw(curves []*curve, of func(*curve) []Point) {
 		y.high = 10 * y.low
 	}
 	for _, size := range sizeTicks(x.low, x.high) {
-		p.Columns = append(p.Columns, tick{x.at(size), collective.FormatSize(uint64(size))})
+		p.Columns = append(p.Columns, tick{x.at(size), bytesize.Format(uint64(size))})
 	}
 	for v := y.low; v < y.high*1.5; v = roundUp(v * 1.5) {
 		t := tick{At: p.Height - y.at(v)}

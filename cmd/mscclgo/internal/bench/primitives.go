@@ -9,11 +9,11 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -119,7 +119,7 @@ func (t *primitives) report(name string, bytes uint64, value float64, unit strin
 	}
 	size := ""
 	if bytes > 0 {
-		size = collective.FormatSize(bytes)
+		size = bytesize.Format(bytes)
 	}
 	fmt.Fprintf(t.sinks.Table, "%-40s %6s %12.2f %s\n", name, size, value, unit)
 	return json.NewEncoder(t.sinks.JSON).Encode(Primitive{

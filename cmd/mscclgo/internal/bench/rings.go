@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 )
 
 //go:embed rings.cu
@@ -137,7 +138,7 @@ func (r *pipeRings) meetNCCL(ctx context.Context) error {
 	}
 	group := &ncclGroup{}
 	library, err := nccl.Open(r.library)
-	if err == nil && r.comm.Sharers() > 1 {
+	if err == nil && r.comm.Internal().Sharers() > 1 {
 		err = errors.New("NCCL has no ranks that share a GPU")
 	}
 	if err == nil {
@@ -173,7 +174,7 @@ type pipeRing struct {
 }
 
 func (k *pipeRing) name() string {
-	return fmt.Sprintf("ring of pipes, %v, slots of %s", k.shape, collective.FormatSize(k.slot))
+	return fmt.Sprintf("ring of pipes, %v, slots of %s", k.shape, bytesize.Format(k.slot))
 }
 
 func (k *pipeRing) repeat(_ context.Context, p *problem, iters, replays int, graph bool) (repeated, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -295,7 +296,7 @@ func (b *bench) table(ctx context.Context, c collective.Kind, place string) ([]R
 	printHeader(b.sinks.Table, b.cfg.beside(c)...)
 	var results []Result
 	for i, p := range problems {
-		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c, place, i+1, len(problems), collective.FormatSize(p.size())))
+		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c, place, i+1, len(problems), bytesize.Format(p.size())))
 		found, err := b.size(ctx, p)
 		if err != nil {
 			return results, err

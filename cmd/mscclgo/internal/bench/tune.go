@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 )
 
 // tunedGrids are the grids that Tune tries with each algorithm, the most promising
@@ -91,7 +92,7 @@ func (t *tuner) collective(ctx context.Context, c collective.Kind) (map[uint64][
 	found := map[uint64][]Result{}
 	for i, size := range t.cfg.Sizes {
 		p := t.problem(c, size, false)
-		t.sinks.Progress(fmt.Sprintf("tune %s, size %d of %d: %s", c, i+1, len(t.cfg.Sizes), collective.FormatSize(p.size())))
+		t.sinks.Progress(fmt.Sprintf("tune %s, size %d of %d: %s", c, i+1, len(t.cfg.Sizes), bytesize.Format(p.size())))
 		candidates, err := t.cell(ctx, p)
 		if err != nil {
 			return found, err

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/show"
-	"github.com/mscclgo/mscclgo/connection/shm"
 )
 
 // unlimited stands for the absence of a limit.
@@ -174,7 +173,7 @@ func sealedMemory() error {
 	}
 	defer unix.Close(fd)
 	for err = unix.EINTR; err == unix.EINTR; { // by a signal of Go's scheduler
-		err = unix.Fallocate(fd, 0, 0, int64(shm.DefaultRing))
+		err = unix.Fallocate(fd, 0, 0, 4<<20) // the ring of shm.Options
 	}
 	if err != nil {
 		return os.NewSyscallError("fallocate", err)

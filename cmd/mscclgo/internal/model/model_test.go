@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/internal/inside"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
@@ -62,7 +63,7 @@ func measured(t *testing.T) (all []measurement) {
 		if r == nil || r[3] == " *" {
 			continue
 		}
-		bytes := testerr.Must(collective.ParseSize(r[1]))(t)
+		bytes := testerr.Must(bytesize.Parse(r[1]))(t)
 		micros := testerr.Must(strconv.ParseFloat(r[4], 64))(t)
 		all = append(all, measurement{kind, ranks, bytes, r[2], micros})
 	}
@@ -90,7 +91,7 @@ func TestMeasured(t *testing.T) {
 		factor := max(off, 1/off)
 		sum, n, worst = sum+math.Log(factor), n+1, max(worst, factor)
 		if factor > mostOff {
-			t.Errorf("%v by %s on %d GPUs, %s: %v, measured %v us", m.kind, m.algorithm, m.ranks, collective.FormatSize(m.bytes), got, m.micros)
+			t.Errorf("%v by %s on %d GPUs, %s: %v, measured %v us", m.kind, m.algorithm, m.ranks, bytesize.Format(m.bytes), got, m.micros)
 		}
 	}
 	t.Logf("%d measurements; off by a factor of %.2f at most, %.2f in the geometric mean", n, worst, math.Exp(sum/float64(n)))
@@ -267,7 +268,7 @@ func TestEightGPUs(t *testing.T) {
 		}
 		rows++
 		kind := testerr.Must(collective.ParseKind(r[1]))(t)
-		bytes := testerr.Must(collective.ParseSize(r[2]))(t)
+		bytes := testerr.Must(bytesize.Parse(r[2]))(t)
 		choice, ok := tuning.Choose(collective.NVLink, kind, 8, bytes, func(collective.Choice) bool { return true })
 		if grid := fmt.Sprintf("%dx%d", choice.Blocks, choice.Threads); !ok || choice.Algorithm != r[3] || grid != r[4] {
 			t.Errorf("the rule for %v of %s is %+v: %s", kind, r[2], choice, line)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/bytesize"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
@@ -318,12 +319,12 @@ func TestByModel(t *testing.T) {
 					want, least, _ := f.least(k, size, func(string) bool { return true })
 					names := k.Internal().ByModel(f.Fabric, size)
 					if len(names) == 0 {
-						t.Fatalf("no rule for %v of %s on %+v", k, collective.FormatSize(size), f)
+						t.Fatalf("no rule for %v of %s on %+v", k, bytesize.Format(size), f)
 					}
 					got, ok := f.Time(k, names[0], size)
 					over := float64(got) / float64(least)
 					if !ok || over > c.most {
-						t.Errorf("%s: %v of %s on %+v: %s takes %.2f of the time of %s", c.name, k, collective.FormatSize(size), f, names[0], over, want)
+						t.Errorf("%s: %v of %s on %+v: %s takes %.2f of the time of %s", c.name, k, bytesize.Format(size), f, names[0], over, want)
 					}
 					if names[0] == want {
 						same++

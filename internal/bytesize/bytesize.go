@@ -1,4 +1,5 @@
-package collective
+// Package bytesize reads and writes numbers of bytes as people do.
+package bytesize
 
 import (
 	"math/bits"
@@ -11,11 +12,11 @@ import (
 // The letters of sizes, each 1024 times the one before.
 const letters = "KMGT"
 
-// ParseSize reads a number of bytes, such as 1000, 64K or 1G: at least 1, and below
+// Parse reads a number of bytes, such as 1000, 64K or 1G: at least 1, and below
 // 256 TiB.
 //
 // Errors: ErrInvalid for anything else.
-func ParseSize(text string) (uint64, error) {
+func Parse(text string) (uint64, error) {
 	number, shift := text, 0
 	if n := len(text); n > 0 {
 		if i := strings.IndexByte(letters, text[n-1]&^0x20); i >= 0 {
@@ -29,9 +30,9 @@ func ParseSize(text string) (uint64, error) {
 	return n << shift, nil
 }
 
-// FormatSize writes a number of bytes as ParseSize reads it, with a letter where
+// Format writes a number of bytes as Parse reads it, with a letter where
 // that loses nothing.
-func FormatSize(n uint64) string {
+func Format(n uint64) string {
 	letter := ""
 	for i := 0; i < len(letters) && n >= 1024 && n%1024 == 0; i++ {
 		n, letter = n/1024, letters[i:i+1]
