@@ -63,7 +63,16 @@ func TestMissingRanks(t *testing.T) {
 	for _, rank := range []int{0, 2, 3, 9} {
 		opts = append(opts, Options{Rank: rank, Size: 10, ID: r.ID(), Timeout: 40 * time.Second})
 	}
-	opts[2].Timeout = 2 * time.Second // without it the group cannot be
+	opts[2].Timeout = 20 * time.Second // without it the group cannot be
+	go func() {
+		await(t, "all come", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.members) == len(opts) })
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if left := time.Until(r.members[3].until); left >= opts[2].Timeout-100*time.Millisecond {
+			t.Errorf("rank 3, which gives up in 20 s, has %v until it must have its answer", left)
+		}
+		r.members[3].until = time.Now() // rather than wait
+	}()
 	bs, errs := connectAll(testContext(t), opts)
 	closeAll(bs)
 	for _, err := range errs {
