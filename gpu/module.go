@@ -53,6 +53,9 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 	return m, nil
 }
 
+// Device returns the device that the module is loaded on.
+func (m *Module) Device() *Device { return m.dev }
+
 // Kernel returns the extern "C" __global__ function of this name.
 //
 // Errors: ErrInvalid if there is none.

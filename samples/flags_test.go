@@ -18,7 +18,7 @@ func TestFlagsBeforeRanks(t *testing.T) {
 	dir := programs(t)
 	cases := []struct{ args, want string }{
 		{"pipe -count 0", "-count"}, {"pipe -count 9223372036854775807", "-count"}, {"pipe -threads 9999", "-threads"},
-		{"pipe -blocks 0", "-blocks"}, {"pipe -slots 3", "3 slots"}, {"pipe -slots 1", "-slots"}, {"pipe -slot 1", "slots of 1 bytes"},
+		{"pipe -blocks 0", "-blocks"}, {"pipe -slots 3", "power of two"}, {"pipe -slots 1", "-slots"}, {"pipe -slot 1", "multiple of 128"},
 		{"pipe -n 1", "-n"},
 		{"broadcast -root 5", "-root"}, {"broadcast -root -1", "-root"},
 		{"customproxy -blocks 65537", "-blocks"}, {"customproxy -threads 1025", "-threads"},

@@ -30,7 +30,7 @@ func TestBeyond(t *testing.T) {
 		{1, 0, 3999, ""},
 		{1, 0, 4096, "illegal memory access at 0x|: a write 96 bytes behind the 4000 bytes of memory of emu:1, allocated at beyond_test.go:58; at beyond.cu:4"},
 		{1, 0, 4090, "thread (0,0,0): a write 90 bytes behind the 4000 bytes of memory of emu:1, allocated at beyond_test.go:58; at beyond.cu:4"},
-		{1, 1, 4000, "a read 0 bytes behind the 4000 bytes of memory of emu:1, allocated at beyond_test.go:58; at beyond.cu:5"},
+		{1, 1, 4000, "a write 0 bytes behind the 4000 bytes of memory of emu:1, allocated at beyond_test.go:58; at beyond.cu:5"},
 		{1, 2, 3996, "a write of 8 bytes across the end of the 4000 bytes of memory of emu:1, allocated at beyond_test.go:58; at beyond.cu:6"},
 		{1, 2, 4004, "a read of 8 bytes across the end of the 4000"},
 		{2, 0, 0, "of(2) of a PeerMemory of 2 ranks; at beyond.cu:3"},
