@@ -26,7 +26,7 @@ func callAll(bs []*Bootstrap, ctxs []context.Context, call func(context.Context,
 }
 
 // One rank's context is over when it calls a collective, or ends while it waits in it. The
-// others' calls end with it, those that come later too, and the next calls match.
+// others' calls end with it, later calls too, and the next calls match.
 func TestOneRankLeavesACollective(t *testing.T) {
 	const leaver, late = 2, 11
 	calls := map[string]func(context.Context, *Bootstrap) error{

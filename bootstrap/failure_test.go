@@ -115,8 +115,8 @@ func TestDeathIsNoticedByIdleRanks(t *testing.T) {
 	}
 }
 
-// A rank ends because a call of it has: the failure of the group is that of the rank that
-// did not call. After a call that went well it is its own again.
+// A rank ends because its call failed: the group's failure names the rank that did not call. After a
+// call that went well the failure names the rank that ends.
 func TestDeathAfterACall(t *testing.T) {
 	for _, well := range []bool{false, true} {
 		bs := group(t, 4)

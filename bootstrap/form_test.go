@@ -184,7 +184,7 @@ func (s *starved) Close() error {
 	return s.Listener.Close()
 }
 
-// A rank has no descriptor for those that must connect to it, or for its own dial: all name
+// A rank has no descriptor for the ranks that connect to it, or for its own dial: all name
 // it, and nobody waits for the time-out.
 func TestNoDescriptorsWhileTheGroupForms(t *testing.T) {
 	for what, rank := range map[string]int{"to accept": 0, "to dial": 2} {

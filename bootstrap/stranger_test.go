@@ -44,7 +44,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// helloSize is that of the one message that a stranger may be sent.
+// helloSize is the size of the only message to a stranger.
 const helloSize = 39
 
 // refusedBy dials addr, sends noise, and returns once the other side has closed

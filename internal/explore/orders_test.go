@@ -193,7 +193,7 @@ func check(rank int, buffer *gpu.Buffer, name string, i int) error {
 // the switches alone, and each time in the same steps.
 func TestFound(t *testing.T) { found(t, cases("CASE"), false) }
 
-// TestFoundWeak finds those that only show where loads get old values, and says of which.
+// TestFoundWeak finds mistakes that only old values show, and says which loads get them.
 func TestFoundWeak(t *testing.T) { found(t, cases("WEAK"), true) }
 
 func found(t *testing.T, names []string, weak bool) {

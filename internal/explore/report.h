@@ -50,7 +50,7 @@ struct explore_party {
   uint16_t *ready, *spin;  // lists of threads
   uint32_t ready_count, spin_head, spin_count;
   uint64_t woken;  // of writes and events, when all that spin were looked at
-  uint32_t at;     // among those that are active
+  uint32_t at;     // among the active
   uint64_t priority;
   int serves;              // a proxy, which waits for others only
   uint64_t calls;          // of lanes, to a warp function

@@ -33,7 +33,7 @@ static struct {
   explore_outcome out;
   uint64_t random;
 
-  explore_party** active;  // those that may have a turn
+  explore_party** active;  // that may have a turn
   uint32_t active_count, active_room;
   explore_party* all;  // for the lock, and to free
   explore_launch* launches;
@@ -50,7 +50,7 @@ static struct {
   uint64_t waits, waited, waited_writes;
 
   uint64_t ages;  // random numbers of their own, so that the schedule is that without old values
-  uint32_t aged;  // of 256, how many loads get an old value, of those that may
+  uint32_t aged;  // how many of 256 loads that may get an old value do
   uint32_t stay;  // EXPLORE_RANDOM: of 256, how often the turn stays
   uint64_t change[MOST_CHANGES];
   uint32_t changes, changed;
@@ -222,7 +222,7 @@ static explore_party* following(explore_who who) {
   return best;
 }
 
-// own is the thread that has the turn, which point has put among those that can go on.
+// own is the thread that has the turn, which point has put among the parties that can go on.
 static choice own(explore_party* p) {
   uint32_t i = p->ready_count - 1;
   while (p->ready[i] != p->current) i--;

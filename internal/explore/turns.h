@@ -15,7 +15,7 @@ typedef enum explore_scheduler {
 // or 0 for none.
 typedef uint64_t explore_who;
 
-// explore_switch is a choice that differs from that of EXPLORE_FIXED: after how many points of
+// explore_switch is a choice other than the choice of EXPLORE_FIXED: after how many points of
 // a thread which other one went on, or of how many writes ago the value was that it got.
 typedef struct explore_switch {
   explore_who from, to;  // to is 0 for a load

@@ -69,8 +69,8 @@ func (x *Explorer) at(w Who, point uint32, address uint64) string {
 var threads = regexp.MustCompile(`thread [0-9(),]+ of block [0-9(),]+`)
 
 // Lines tells of switches: first of loads that get old values, then of the others, in the order of the
-// run. Switches that differ by their threads are one line. It tells only the number of those of the
-// start-up, before a kernel's thread takes part, and of those that have no text.
+// run. Switches that differ by their threads are one line. Of switches without a text, and of the start-up,
+// before a kernel's thread takes part, it tells only the number.
 func Lines(switches []Switch) []string {
 	others := slices.DeleteFunc(slices.Clone(switches), func(s Switch) bool { return s.Age > 0 })
 	told := slices.DeleteFunc(slices.Clone(switches), func(s Switch) bool { return s.Age == 0 })

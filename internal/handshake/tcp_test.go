@@ -36,7 +36,7 @@ func TestWatch(t *testing.T) {
 }
 
 // TestListenWhereDialed checks that a rendezvous can listen on the port from which a connection dials, be that open or
-// closed: the kernel takes any free port for it, so also that of a group whose rank 0 is yet to come. The kernel may give
+// closed: the kernel takes any free port for it, so also the port of a group whose rank 0 is yet to come. The kernel may give
 // the port to another process's connection too, so one of several must do.
 func TestListenWhereDialed(t *testing.T) {
 	m := New(testOptions)

@@ -182,7 +182,7 @@ static race_region* region_of(uint64_t entry) {
 
 // leave ends one mapping of a region. The caller holds the lock.
 static void leave(race_region* r, int freed) {
-  if (freed) r->file[1] = 0;  // nobody can map it from now on, though those that do keep it
+  if (freed) r->file[1] = 0;  // nobody can map it from now on, though who has it mapped keeps it
   if (!--r->users) r->file[0] = r->file[1] = 0;
   if (!r->users || freed) madvise(race_at(r->shadow), r->size / PAGE * EACH, MADV_REMOVE);
 }

@@ -30,13 +30,13 @@ typedef struct race_thread {
   uint32_t time;     // of its next accesses, from 1
   uint32_t known;    // clock: what happened before
   uint32_t seen[3];  // clocks: what relaxed loads have seen, of any device, of this one and of this block
-  // Clocks of sequentially consistent fences, by scope: those that this thread has made or met at
-  // barriers, and those that its relaxed loads have seen.
+  // Clocks of sequentially consistent fences, by scope: of fences that this thread has made or met at
+  // barriers, and of fences that its relaxed loads have seen.
   uint32_t fenced[3], seen_fenced[3];
   race_word released, loaded;  // what it has released last, and seen by its last relaxed load
   uint32_t base;               // clock: what was known when the kernel began
   uint32_t block_clock, warp_clock;
-  race_fence fence[3];       // at system scope, at that of the device or wider, and at any
+  race_fence fence[3];       // at system scope, at device scope or wider, and at any
   uint32_t latest[4], turn;  // clocks that were seen lately
   uint32_t device;           // 1 + its number; 0 for hosts
   uint32_t module;           // of its code

@@ -65,7 +65,7 @@ void race_expect(uint64_t at);
 void race_await(race_launch* launch, uint64_t at, uint64_t value, int equal);
 
 // race_asked is who asks for something by a trigger: the place of its line, and what it released with
-// the trigger, a clock. A place of 0 is that of nobody who is known.
+// the trigger, a clock. A place of 0 is nobody's.
 typedef struct {
   race_place place;
   uint32_t known;

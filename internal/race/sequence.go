@@ -196,7 +196,7 @@ func (f *Finder) HostAccess(device string, at, n uint64, write bool) {
 	f.hostAccess(device, at, n, write, 0)
 }
 
-// PinnedAccess is an access of the host's to memory of the host that a device reaches. That of a
+// PinnedAccess is an access of the host's to memory of the host that a device reaches. The access of a
 // word counts as atomic, as hosts poll so. Without a finder it does nothing.
 func PinnedAccess(device string, at, n uint64, write bool) {
 	f, _ := Current()

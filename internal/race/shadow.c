@@ -55,7 +55,7 @@ static int ordered(const race_thread* t, const race_slot* s, uint32_t flags) {
 }
 
 // constant is ordered for a read of what has to be constant for its launch and a write. A peer's write is
-// before the launch, or not at all: the order that a signal makes is not that of the cache.
+// before the launch, or not at all: a signal does not order the cache.
 static int constant(const race_thread* t, const race_slot* s, uint32_t flags) {
   const race_instance *mine = &race->instance[t->actor >> 10], *theirs = &race->instance[s->actor >> 10];
   if (mine->stream == theirs->stream && mine->launch == theirs->launch) return 0;

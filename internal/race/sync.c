@@ -254,7 +254,7 @@ void race_fences(race_thread* t, uint32_t order, uint32_t scope, const void* cod
   if (order) synced(t, code, fence_at[scope]);
 }
 
-// meet joins what the threads of a mask know. Those that have ended do not take part: nothing orders what
+// meet joins what the threads of a mask know. Threads that have ended do not take part: nothing orders what
 // they did before the end.
 static void meet(race_thread* threads, uint32_t count, uint32_t mask, int warp, uint16_t site) {
   race_thread all = {.time = 0};

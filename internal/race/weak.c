@@ -381,7 +381,7 @@ void weak_drop(const void* at, uint64_t size) {
       if (h) h->count = 0;
     }
   } else if (w.count && next(&from, (uintptr_t)at + size, &p)) {
-    // The shadow of one mapping is in one piece, unlike that of a block's memory.
+    // The shadow of one mapping is in one piece, unlike the shadow of a block's memory.
     const uintptr_t first = p.key, last = shadow_key((char*)at + size - 1);
     for (uint32_t i = 0; i < w.count; i++)
       if (w.pool[i].key >= first && (w.pool[i].key <= last || !last)) w.pool[i].count = 0;

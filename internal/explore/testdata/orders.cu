@@ -1,5 +1,5 @@
 // Kernels of three ranks that are right in nearly all orders of their threads, and wrong in a
-// few; and what mends each, where MENDED is defined. Those that begin with WEAK are right in all
+// few; and what mends each, where MENDED is defined. Mistakes that begin with WEAK are right in all
 // orders if loads get the newest values, as on x86, and wrong on a GPU. Each has 4 KiB of its own in the
 // ranks' buffers: words that are sent, then results, then flags. The host finds in a result of rank 1 what
 // was sent, plus 1.
@@ -85,7 +85,7 @@ CASE(reusedBuffer) {
   }
 }
 
-// The flag of the second call is that of the first, which may still be there.
+// The second call's flag has the value of the first call's, which may still be there.
 CASE(reusedFlag) {
   for (uint32_t call = 0; call < 2; ++call) {
     const uint32_t flag = mended ? call + 1 : 1;

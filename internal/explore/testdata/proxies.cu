@@ -21,7 +21,7 @@ struct Case {
 
   __device__ uint32_t bytes() const { return 4 * blockDim.x; }
   __device__ uint32_t* inbox() const { return words + blockDim.x; }
-  // fill has the words be those that are sent.
+  // fill writes the words that are sent.
   __device__ void fill() const {
     words[threadIdx.x] = threadIdx.x + 1;
     __syncthreads();

@@ -285,7 +285,7 @@ KERNEL(countedByTwoRanks) {
   if (!mended) fetchAdd<Scope::Device, Order::Relaxed>(count, 1);  // countedByTwoRanks
 }
 
-// CUDA's functions are of device scope, as those that loop here: it is one race.
+// CUDA's functions are of device scope, also in a loop, as here: it is one race.
 KERNEL(plainMax) {
   if (m.group.rank > 1) return;
   if (mended) atomicMax_system(m.words(1), threadIdx.x);
