@@ -22,9 +22,9 @@ void race_join(void);  // counts a device that was opened
 // race_module_add returns the number of an image, or 0.
 uint32_t race_module_add(uint64_t digest, const void* image, uint64_t size);
 
-// race_map gives whole pages a shadow: that of their file, if it has one already. about has no
-// shadow yet. It returns 0 if there is no room. race_unmap takes the shadow away, for all processes
-// if the memory is freed. When nobody maps a shadow any more, other memory may have it.
+// race_map gives whole pages a shadow, which is the shadow of their file if that has one already. about has
+// no shadow yet. It returns 0 if there is no room. race_unmap takes the shadow away, for all processes if the
+// memory is freed. When nobody maps a shadow any more, other memory may have it.
 int race_map(uint64_t base, const race_region* about);
 void race_unmap(uint64_t base, uint64_t size, int freed);
 
