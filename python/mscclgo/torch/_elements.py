@@ -43,16 +43,14 @@ def written(tensor: Any, after: After) -> Any:
     return moved(flat)
 
 
-def joined(tensors: List[Any], after: After, read: bool) -> Any:
-    """Returns one tensor of the elements of tensors of one size, the tensors' own memory where they follow each other.
-    Where they are read it has their elements; else after gets what writes these back."""
+def joined(tensors: List[Any], after: After) -> Any:
+    """Returns one output for outputs of one size: their own memory if they follow each other there. Else after gets what
+    puts its elements in their places."""
     first = tensors[0]
     step = first.numel() * first.element_size()
     if all(t.is_contiguous() and t.data_ptr() == first.data_ptr() + i * step for i, t in enumerate(tensors)):
         if first.storage_offset() + len(tensors) * first.numel() <= first.untyped_storage().nbytes() // first.element_size():
             return moved(first.as_strided((len(tensors) * first.numel(),), (1,)))
-    if read:
-        return given(torch.cat([t.reshape(-1) for t in tensors]))
     flat = torch.empty(len(tensors) * first.numel(), dtype=first.dtype, device=first.device)
 
     def scatter() -> None:

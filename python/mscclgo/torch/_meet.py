@@ -18,8 +18,7 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta) -> Tuple[mscclgo.
     this group have, passes on where they meet."""
     if rank != 0:
         return _connect(store.get(_KEY).decode(), rank, size, timeout), None
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == int(os.environ.get("WORLD_SIZE", -1)) or size == 1
-    rendezvous = mscclgo.Rendezvous("127.0.0.1:0" if here else ":0")
+    rendezvous = open_rendezvous(size)
     try:
         store.set(_KEY, rendezvous.id)
         group = _connect(rendezvous.id, rank, size, timeout)
@@ -28,6 +27,12 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta) -> Tuple[mscclgo.
     except BaseException:
         rendezvous.close()
         raise
+
+
+def open_rendezvous(size: int) -> mscclgo.Rendezvous:
+    """Returns a rendezvous for ranks of this job: on this host alone if they all are."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == int(os.environ.get("WORLD_SIZE", -1)) or size == 1
+    return mscclgo.Rendezvous("127.0.0.1:0" if here else ":0")
 
 
 def _connect(id: str, rank: int, size: int, timeout: timedelta) -> mscclgo.Group:

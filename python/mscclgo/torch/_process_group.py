@@ -247,7 +247,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _all_gather(self, parts: List[Any], input: Any, stream: Any, after: After) -> None:
         if _alike([*parts, input]):
-            self.group.all_gather(joined(parts, after, read=False), given(input), stream)
+            self.group.all_gather(joined(parts, after), given(input), stream)
         else:
             self._exchange(self._to_each([input] * self.size()) + self._from_each(parts), stream, after)
 

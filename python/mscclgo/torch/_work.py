@@ -3,10 +3,11 @@ made of futures."""
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from datetime import timedelta
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List
 
 import torch
 import torch.distributed as dist
@@ -44,31 +45,34 @@ class Side:
     def __init__(self, device: Any) -> None:
         self._stream = torch.cuda.Stream(device)
         self._current: Any = None
-        self._ahead = False  # of the current stream, perhaps
+        self._used = False
+        self._behind: Any = None  # the stream that has waited for all work
 
     def __enter__(self) -> Any:
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         self._current = torch.cuda.stream(self._stream)
         self._current.__enter__()
-        self._ahead = True
+        self._used, self._behind = True, None
         return self._stream
 
     def __exit__(self, *error: Any) -> None:
         self._current.__exit__(*error)
 
     def before_current(self) -> None:
-        """Has the current stream wait for the work beside it."""
-        if self._ahead:
-            self._ahead = False
-            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        """Has the current stream wait for the work beside it, unless it captures: what is not captured is no part of a
+        graph."""
+        if not self._used or torch.cuda.is_current_stream_capturing():
+            return
+        current = torch.cuda.current_stream(self._stream.device)
+        if current != self._behind:
+            current.wait_stream(self._stream)
+            self._behind = current
 
 
-_sides: Dict[Any, Side] = {}
-
-
+@functools.lru_cache(maxsize=None)
 def side_of(device: Any) -> Side:
-    """Returns the side of a GPU."""
-    return _sides.setdefault(device, Side(device))
+    """Returns the side of a GPU, always the same."""
+    return Side(device)
 
 
 class Waiter:

@@ -17,6 +17,7 @@ import mscclgo
 
 from ._elements import REDUCED
 from ._meet import device as own_device
+from ._meet import open_rendezvous
 
 _PLACES = (
     "vllm.distributed.device_communicators.custom_all_reduce",
@@ -40,7 +41,7 @@ class CustomAllreduce:
         if self.disabled:
             return
         where = torch.device(f"cuda:{device}" if isinstance(device, int) else device or own_device().replace("emu", "cpu"))
-        self._rendezvous = mscclgo.Rendezvous(":0") if rank == 0 else None
+        self._rendezvous = open_rendezvous(size) if rank == 0 else None
         told: List[Any] = [self._rendezvous.id if self._rendezvous is not None else None]
         dist.broadcast_object_list(told, dist.get_global_rank(group, 0), group=group)
         self._group = mscclgo.connect(told[0], rank, size, device=str(where) if where.type == "cuda" else "emu")
