@@ -99,42 +99,41 @@ func lateRank() {
 	time.Sleep(time.Minute)
 }
 
-// TestLateReport checks that the launcher does not blame a rank that it has ended itself: a peer may
-// notice that end before the first one.
-func TestLateReport(t *testing.T) {
+// runRole runs three ranks of this binary in a role. It returns the code, the error, and what they print.
+func runRole(t *testing.T, role string, args ...string) (int, *mscclgo.Error, string) {
+	t.Helper()
 	exe, err := os.Executable()
 	testerr.Check(t, err)
 	var out bytes.Buffer
-	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=late"}, Stdout: &out, Stderr: &out})
+	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Args: args, Env: []string{roleVariable + "=" + role}, Stdout: &out, Stderr: &out})
 	var e *mscclgo.Error
-	if code != 3 || !errors.As(err, &e) || e.Rank != 1 {
-		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, err, &out)
+	if !errors.As(err, &e) {
+		t.Fatalf("Run = %d, %v\n%s", code, err, &out)
+	}
+	return code, e, out.String()
+}
+
+// TestLateReport checks that the launcher does not blame a rank that it has ended itself: a peer may
+// notice that end before the first one.
+func TestLateReport(t *testing.T) {
+	if code, e, out := runRole(t, "late"); code != 3 || e.Rank != 1 {
+		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, e, out)
 	}
 }
 
 // TestCulpritAgain checks that the launcher does not take what made the first group of its
 // processes fail for what ended their second.
 func TestCulpritAgain(t *testing.T) {
-	exe, err := os.Executable()
-	testerr.Check(t, err)
-	var out bytes.Buffer
-	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=again"}, Stdout: &out, Stderr: &out})
-	var e *mscclgo.Error
-	if code != 3 || !errors.As(err, &e) || e.Rank != 1 || strings.Contains(err.Error(), "no sign of it") {
-		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, err, &out)
+	if code, e, out := runRole(t, "again"); code != 3 || e.Rank != 1 || strings.Contains(e.Error(), "no sign of it") {
+		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, e, out)
 	}
 }
 
 // TestCulpritEndsWell checks that the launcher names a rank that ended with code 0 and did not come to
 // the rendezvous, for which the others fail.
 func TestCulpritEndsWell(t *testing.T) {
-	exe, err := os.Executable()
-	testerr.Check(t, err)
-	var out bytes.Buffer
-	code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Env: []string{roleVariable + "=leaves"}, Stdout: &out, Stderr: &out})
-	var e *mscclgo.Error
-	if code != 3 || !errors.As(err, &e) || e.Rank != 1 || !strings.Contains(err.Error(), "rank 1 exited with code 0 before all ranks had come") {
-		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, err, &out)
+	if code, e, out := runRole(t, "leaves"); code != 3 || e.Rank != 1 || !strings.Contains(e.Error(), "rank 1 exited with code 0 before all ranks had come") {
+		t.Errorf("Run = %d, %v, which does not blame rank 1\n%s", code, e, out)
 	}
 }
 
@@ -143,18 +142,13 @@ func TestCulpritEndsWell(t *testing.T) {
 func TestCulprit(t *testing.T) {
 	for who, culprit := range map[string]int{"peer": 2, "itself": 1} {
 		t.Run(who, func(t *testing.T) {
-			exe, err := os.Executable()
-			testerr.Check(t, err)
-			var out bytes.Buffer
-			code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Args: []string{who},
-				Env: []string{roleVariable + "=blame"}, Stdout: &out, Stderr: &out})
-			var e *mscclgo.Error
-			if code != 3 || !errors.As(err, &e) || e.Rank != culprit {
-				t.Fatalf("Run = %d, %v, which does not blame rank %d\n%s", code, err, culprit, &out)
+			code, e, out := runRole(t, "blame", who)
+			if code != 3 || e.Rank != culprit {
+				t.Fatalf("Run = %d, %v, which does not blame rank %d\n%s", code, e, culprit, out)
 			}
 			for _, want := range []string{"no sign of it", "exited with code 3", "ended by SIGTERM"} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q lacks %q", err, want)
+				if !strings.Contains(e.Error(), want) {
+					t.Errorf("error %q lacks %q", e, want)
 				}
 			}
 		})
