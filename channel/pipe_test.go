@@ -309,8 +309,8 @@ func failing(t *testing.T, rank func(ctx context.Context, comm *communicator.Com
 	return err
 }
 
-// TestPipeWaits has a receiver wait for a chunk that does not come, and a sender for a slot. All
-// ranks' error says which rank waits for which, and by which pipe.
+// TestPipeWaits has a receiver wait for a chunk that does not come, and a sender for a slot. The
+// error of all ranks names the two ranks and the pipe.
 func TestPipeWaits(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind int

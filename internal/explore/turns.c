@@ -222,7 +222,7 @@ static explore_party* following(explore_who who) {
   return best;
 }
 
-// own is the thread that has the turn, which point has put among the parties that can go on.
+// own is the thread that has the turn. point has put it among the parties that can go on.
 static choice own(explore_party* p) {
   uint32_t i = p->ready_count - 1;
   while (p->ready[i] != p->current) i--;

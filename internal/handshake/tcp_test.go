@@ -35,9 +35,9 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestListenWhereDialed checks that a rendezvous can listen on the port from which a connection dials, be that open or
-// closed: the kernel takes any free port for it, so also the port of a group whose rank 0 is yet to come. The kernel may give
-// the port to another process's connection too, so one of several must do.
+// TestListenWhereDialed checks that a rendezvous can listen on the port of a connection that was dialed from there, open or
+// closed. The kernel takes any free port for a dial, and so may take the port of a group whose rank 0 is yet to come. It may
+// also give the port to another process's connection, so one of several must do.
 func TestListenWhereDialed(t *testing.T) {
 	m := New(testOptions)
 	acc, _ := echo(t, m)
